@@ -88,18 +88,18 @@ class KeyRule:
             return cls(chosen)
         if chosen is not OnKey.DEBOUNCE:
             raise InvalidMessageError(f"max_wait needs on_key='debounce', not {str(chosen)!r}; leave it out")
-        return cls(chosen, _span(max_wait))
+        return cls(chosen, _span(max_wait, "max_wait"))
 
 
-def _span(max_wait: timedelta | float) -> timedelta:
+def _span(given: timedelta | float, name: str) -> timedelta:
     try:
-        if isinstance(max_wait, bool):
+        if isinstance(given, bool):
             raise TypeError
-        span = max_wait if isinstance(max_wait, timedelta) else timedelta(seconds=max_wait)
+        span = given if isinstance(given, timedelta) else timedelta(seconds=given)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidMessageError(f"max_wait must be a timedelta or a number of seconds, not {max_wait!r}") from None
+        raise InvalidMessageError(f"{name} must be a timedelta or a number of seconds, not {given!r}") from None
     if span <= timedelta(0):
-        raise InvalidMessageError(f"max_wait is {max_wait}; it must be more than 0")
+        raise InvalidMessageError(f"{name} is {given}; it must be more than 0")
     return span
 
 
@@ -228,6 +228,8 @@ class DelayedMessage:
         next_attempt: When to forward it: the due time unless given, and later after a failure.
         key: At most one message with it waits in a store; 1 to 255 bytes of UTF-8, no control characters. None: it has
             none. Receivers do not get it, and a message that a dispatcher has fetched may lack it.
+        not_after: Its latest delivery, aware, kept in UTC, not before the due time: a dispatcher does not forward it
+            later, but lets it expire. None: it is delivered however late. Receivers do not get it.
         failures: Why forwarding has failed, the oldest attempt first, as far as the store has kept it. A message that a
             dispatcher has fetched lacks it. Comparisons ignore it.
 
@@ -245,6 +247,7 @@ class DelayedMessage:
     failure_count: int = 0
     next_attempt: datetime = None  # type: ignore[assignment]  # `__post_init__` puts the due time there
     key: str | None = None
+    not_after: datetime | None = None
     failures: Sequence[FailedAttempt] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
@@ -264,6 +267,8 @@ class DelayedMessage:
             raise InvalidMessageError(f"failure_count must be a whole number from 0, not {self.failure_count!r}")
         if self.key is not None:
             check_key(self.key)
+        if self.not_after is not None:
+            object.__setattr__(self, "not_after", _latest_delivery(self.not_after, self.due_time))
 
     @property
     def is_parked(self) -> bool:
@@ -395,6 +400,51 @@ def due_after(now: datetime, delay: timedelta | float) -> datetime:
     if span < timedelta(0):
         raise InvalidMessageError(f"delay {delay} is negative; use 0 for a message that is due at once")
     return due_time
+
+
+def limit_of(due_time: datetime, not_after: datetime | None, max_late: timedelta | float | None) -> datetime | None:
+    """The latest delivery of a message, of the arguments of `send`.
+
+    Args:
+        due_time: When the message is due.
+        not_after: The latest delivery; None: not given.
+        max_late: How long after the due time, as a timedelta or in seconds; None: not given.
+
+    Returns:
+        The latest delivery; None: the message has none.
+
+    Raises:
+        InvalidMessageError: Both are given, or `max_late` is no time above 0.
+
+    """
+    if max_late is None:
+        return not_after
+    if not_after is not None:
+        raise InvalidMessageError("not_after= and max_late= are both given; pass one of them")
+    span = _span(max_late, "max_late")
+    try:
+        return utc(due_time, "due_time") + span
+    except OverflowError:
+        raise InvalidMessageError(
+            f"max_late {max_late} is out of range; the latest delivery can be on {LATEST_DUE_TIME:%Y-%m-%d}"
+        ) from None
+
+
+def _latest_delivery(not_after: object, due_time: datetime) -> datetime:
+    limit = waiting_until(not_after, "not_after")
+    if limit < due_time:
+        raise InvalidMessageError(
+            f"not_after {limit.isoformat()} is before the due time {due_time.isoformat()}, so that the message would "
+            "never be delivered; choose a later one"
+        )
+    return limit
+
+
+def moved(message: DelayedMessage, due_time: datetime) -> datetime | None:
+    """The latest delivery of `message` once it is due at `due_time`: as long after the due time as before."""
+    if message.not_after is None:
+        return None
+    return due_time + min(message.not_after - message.due_time, LATEST_DUE_TIME - due_time)
 
 
 def check_message_id(message_id: str) -> None:

@@ -73,6 +73,15 @@ class Audit(StrEnum):
     """Also changes by programs: cancels, new due times, and messages that they replace by a key."""
 
 
+class OnExpired(StrEnum):
+    """How a dispatcher treats messages whose latest delivery has passed."""
+
+    DROP = "drop"
+    """Delete it, and record how many in the audit trail."""
+    ERROR_QUEUE = "error-queue"
+    """Move it to the error queue."""
+
+
 _InputT = TypeVar("_InputT")
 _StoredT = TypeVar("_StoredT")
 
@@ -112,27 +121,19 @@ class Duration(Converted[timedelta | float, timedelta]):
         return _duration(self._name, value, zero=not self._default)
 
 
-class Mode(Converted[TransactionMode | str, TransactionMode]):
-    """A TransactionMode, which may be given by its name."""
+_ChoiceT = TypeVar("_ChoiceT", bound=StrEnum)
+
+
+class OneOf(Converted[_ChoiceT | str, _ChoiceT]):
+    """A value of an enumeration, which may be given by its name."""
 
     @override
-    def _convert(self, value: TransactionMode | str) -> TransactionMode:
+    def _convert(self, value: _ChoiceT | str) -> _ChoiceT:
+        choices = type(self._default)
         try:
-            return TransactionMode(value)
+            return choices(value)
         except ValueError:
-            modes = ", ".join(TransactionMode)
-            raise ConfigurationError(f"{self._name} must be one of {modes}, not {value!r}") from None
-
-
-class Audited(Converted[Audit | str, Audit]):
-    """An Audit, which may be given by its name."""
-
-    @override
-    def _convert(self, value: Audit | str) -> Audit:
-        try:
-            return Audit(value)
-        except ValueError:
-            raise ConfigurationError(f"{self._name} must be one of {', '.join(Audit)}, not {value!r}") from None
+            raise ConfigurationError(f"{self._name} must be one of {', '.join(choices)}, not {value!r}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +163,7 @@ class DelayedDeliverySettings:
     """Maximum rate of errors while the dispatcher records failures or moves messages to the error queue.
 
     Errors per second, as an average of 30 s. A higher rate calls `on_critical_error`."""
-    transaction_mode: Mode = Mode(TransactionMode.RECEIVE_ONLY)
+    transaction_mode: OneOf[TransactionMode] = OneOf(TransactionMode.RECEIVE_ONLY)
     """The delivery guarantee.
 
     `transaction_scope`: exactly once, with a SqlQueueTransport in the store's database. All other modes: at least
@@ -196,7 +197,12 @@ class DelayedDeliverySettings:
     limit."""
     max_body_bytes: int = 16 * 1024 * 1024
     """Maximum size of a body, in bytes. `send` refuses larger bodies. The default is the default of RabbitMQ 4."""
-    audit: Audited = Audited(Audit.OPERATORS)
+    on_expired: OneOf[OnExpired] = OneOf(OnExpired.ERROR_QUEUE)
+    """How the dispatcher treats messages whose latest delivery has passed.
+
+    `error-queue`: move it to the error queue. `drop`: delete it, and record the number in the audit trail; a store
+    without an audit trail has its messages moved to the error queue."""
+    audit: OneOf[Audit] = OneOf(Audit.OPERATORS)
     """Which changes of waiting messages are recorded in the audit trail.
 
     `operators`: changes by people, through the command line, the web page, the API, the control queue, Django's admin

@@ -11,7 +11,17 @@ from sqlalchemy.types import TypeEngine
 
 from delaystore.errors import ConfigurationError
 from delaystore.message import MAX_KEY_BYTES
-from delaystore.stores.sql.codec import COLUMNS, MESSAGE_KEY, SENT, Body, ExactText, Json, MessageColumn, UtcDateTime
+from delaystore.stores.sql.codec import (
+    COLUMNS,
+    MESSAGE_KEY,
+    NOT_AFTER,
+    SENT,
+    Body,
+    ExactText,
+    Json,
+    MessageColumn,
+    UtcDateTime,
+)
 
 # Columns of rows have Arrow's types, whichever reader they come from. Errors show Spark's names of them to users.
 
@@ -79,14 +89,17 @@ def _schema(columns: Iterable[MessageColumn]) -> pa.Schema:
     return pa.schema([pa.field(column.name, _TYPES[type(column.type)], column.nullable) for column in columns])
 
 
-MESSAGES: Final = _schema(COLUMNS)
+_LIMIT: Final = MessageColumn(NOT_AFTER, UtcDateTime(), nullable=True)
+MESSAGES: Final = _schema((*COLUMNS, _LIMIT))
 """Messages as they wait. `headers` and `properties` are text as the SQL store's codec writes it; null: none."""
-STAGED: Final = _schema((*SENT, MessageColumn(MESSAGE_KEY, ExactText(MAX_KEY_BYTES), nullable=True)))
-"""New messages, checked, on their way from Spark to a store; their keys last, null: none."""
+STAGED: Final = _schema((*SENT, MessageColumn(MESSAGE_KEY, ExactText(MAX_KEY_BYTES), nullable=True), _LIMIT))
+"""New messages, checked, on their way from Spark to a store; their keys and latest deliveries last, null: none."""
 
 # Which columns rows have, in any case and order.
 
-MESSAGE_COLUMNS: Final = (*(column.name for column in SENT), "delay", "body_base64")
+MAX_LATE: Final = "max_late"
+"""The column of the latest delivery in seconds after the due time."""
+MESSAGE_COLUMNS: Final = (*(column.name for column in SENT), "delay", "body_base64", NOT_AFTER, MAX_LATE)
 UNREADABLE: Final = "delaystore_unreadable"
 """The column that says why a row of a file or export could not be read: it is rejected for that. Null: it could."""
 REASON: Final = "_reason"

@@ -14,6 +14,7 @@ from pyarrow import types
 from delaystore.bulk.columns import (
     FIRST_AT,
     LINE,
+    MAX_LATE,
     MESSAGE_COLUMNS,
     REASON,
     STAGED,
@@ -45,20 +46,22 @@ from delaystore.bulk.fields import (
     json_bodies,
     json_entries,
     json_properties,
+    limits,
     local_times,
     map_entries,
     microseconds,
     named_properties,
     struct_entries,
+    unlimited,
     written_times,
     zoned_times,
 )
 from delaystore.bulk.options import UnknownColumns, WriteOptions
 from delaystore.bulk.timing import Timing
-from delaystore.bulk.values import MICROSECOND, Faults, LocalClock, values
+from delaystore.bulk.values import EPOCH, MICROSECOND, Faults, LocalClock, values
 from delaystore.errors import ConfigurationError, InvalidMessageError, LoadError
 from delaystore.message import PROPERTY_TYPES, DelayedMessage
-from delaystore.stores.sql.codec import MESSAGE_KEY, decode_mapping
+from delaystore.stores.sql.codec import MESSAGE_KEY, NOT_AFTER, decode_mapping
 from delaystore.transports import Transport, open_transport
 
 # Whether the transport that messages will be forwarded by can carry them.
@@ -232,12 +235,13 @@ def plan_conversion(schema: pa.Schema, options: WriteOptions, began: datetime) -
     keys = _keys(columns, options)
     zones = _zones(columns, options)
     made: dict[str, MakeColumn] = {
-        "due_time": _times(columns, zones, options, began),
+        "due_time": (due_times := _times(columns, zones, options, began)),
         "destination": _destinations(columns, options),
         "message_id": _ids(columns, keys, options.load_id),
     }
     key = _message_key(columns, options)
     made[MESSAGE_KEY] = absent if key is None else partial(given_keys, key.index)
+    made[NOT_AFTER] = _limits(columns, zones, options, due_times)
     unknown = _unknown(columns, [*keys, *([] if key is None else [key])], zones, options)
     made["headers"] = _headers(columns, unknown if options.unknown_columns is UnknownColumns.HEADERS else [])
     made["properties"] = _properties(columns)
@@ -353,14 +357,36 @@ def _times(columns: Columns, zones: Column | None, options: WriteOptions, began:
             "it out"
         )
     if delay is not None:
-        if not any(is_such(delay.type) for is_such in _DELAYS):
-            raise delay.wrong("a delay must be a number (of seconds), its text, or an interval day to second; cast it")
-        return partial(delays, delay.index, microseconds(began))
+        return _spans(delay, "delay", began)
     if column is None:
         raise ConfigurationError(
             "no column says when messages are due: name one due_time (timestamp) or delay (seconds); "
             f"the columns are {columns}"
         )
+    return _instants(column, "due_time", zones, options)
+
+
+def _limits(columns: Columns, zones: Column | None, options: WriteOptions, due_times: MakeColumn) -> MakeColumn:
+    """Of the latest deliveries, which are a time, or counted from the due time."""
+    column, span = columns.get(NOT_AFTER), columns.get(MAX_LATE)
+    if column is not None and span is not None:
+        raise ConfigurationError(f"columns {column.name} and {span.name} both give the latest delivery; drop one")
+    if span is not None and not types.is_null(span.type):
+        return partial(limits, span.index, MAX_LATE, _spans(span, MAX_LATE, EPOCH), due_times)
+    if column is not None and not types.is_null(column.type):
+        return partial(limits, column.index, NOT_AFTER, _instants(column, NOT_AFTER, zones, options), due_times)
+    return unlimited
+
+
+def _spans(column: Column, name: str, began: datetime) -> MakeColumn:
+    """Of times that are counted from `began`."""
+    if not any(is_such(column.type) for is_such in _DELAYS):
+        raise column.wrong(f"a {name} must be a number (of seconds), its text, or an interval day to second; cast it")
+    return partial(delays, column.index, microseconds(began))
+
+
+def _instants(column: Column, name: str, zones: Column | None, options: WriteOptions) -> MakeColumn:
+    """Of times."""
     clock = None if options.time_zone is None else LocalClock(options.time_zone, options.ambiguous_time)
     if is_instant(column.type):
         return partial(instants, column.index)
@@ -369,7 +395,7 @@ def _times(columns: Columns, zones: Column | None, options: WriteOptions, began:
     if types.is_string(column.type):
         return partial(written_times, column.index, clock)
     if not is_local_time(column.type):
-        raise column.wrong("a due_time must be timestamp, or string (ISO 8601); cast it")
+        raise column.wrong(f"a {name} must be timestamp, or string (ISO 8601); cast it")
     if clock is None:
         raise column.wrong("its times have no time zone; set the option timeZone, such as Europe/Berlin, or zoneColumn")
     return partial(local_times, column.index, clock)

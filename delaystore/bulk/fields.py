@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delaystore.bulk.columns import Column
+from delaystore.bulk.columns import MAX_LATE, Column
 from delaystore.bulk.options import AmbiguousTime
 from delaystore.bulk.values import (
     EARLIEST,
@@ -124,6 +124,8 @@ def _text(array: pa.Array) -> pa.Array:
 
 # When messages are due, from what people have: instants, local times, text, or delays.
 
+MakeTimes = Callable[[pa.RecordBatch, Faults], pa.Array]
+"""Makes times of the rows of a batch."""
 _SECOND: Final = 1_000_000
 _US: Final = pa.timestamp("us", "UTC")
 _FARTHEST: Final = LATEST - EARLIEST
@@ -219,6 +221,34 @@ def delays(index: int, began: int, batch: pa.RecordBatch, faults: Faults) -> pa.
     faults.add(far, OUT_OF_RANGE)
     near = pc.if_else(far, pa.scalar(None, pa.int64()), pc.max_element_wise(numbers, 0, skip_nulls=False))
     return _due(pc.add(near, began), faults)
+
+
+def unlimited(batch: pa.RecordBatch, _: Faults) -> pa.Array:
+    """No message has a latest delivery."""
+    return pa.nulls(batch.num_rows, _US)
+
+
+def limits(
+    index: int, name: str, given: MakeTimes, due_times: MakeTimes, batch: pa.RecordBatch, faults: Faults
+) -> pa.Array:
+    """The latest deliveries; null: none.
+
+    `given` makes them of the column `name`, as it makes due times; of MAX_LATE it makes times since 1970.
+    """
+    own, is_given = Faults(), batch.column(index).is_valid()
+    limit = given(batch, own).cast(pa.int64())
+    reasons = own.reasons()
+    if reasons is not None:
+        renamed = pc.replace_substring_regex(reasons, r"^(due_time|delay)\b", name)
+        faults.add_reasons(pc.if_else(is_given, renamed, pa.scalar(None, pa.string())))
+    due = due_times(batch, Faults()).cast(pa.int64())
+    if name == MAX_LATE:
+        faults.add(pc.equal(limit, 0), f"{name} is 0")
+        limit = pc.add(due, limit)
+        faults.add(pc.greater(limit, LATEST), f"{name} is out of range")
+    else:
+        faults.add(pc.less(limit, due), f"{name} is before the due time")
+    return limit.view(_US)
 
 
 def microseconds(instant: datetime) -> int:

@@ -18,6 +18,7 @@ from delaystore.cli._options import (
     JsonOption,
     MetricsDestinations,
     MetricsOption,
+    OnExpiredOption,
     Retention,
     Verbose,
     environment_option,
@@ -112,6 +113,7 @@ class DispatcherOptions:
             "--transport.",
         ),
     ] = "0s"
+    on_expired: OnExpiredOption = _DEFAULTS.on_expired
     audit: AuditOption = _DEFAULTS.audit
     retention: Retention = "90d"
 
@@ -126,6 +128,7 @@ class DispatcherOptions:
                 transaction_mode=transaction_mode(exactly_once=self.exactly_once),
                 poll_interval=_longest_sleep(self.poll_interval),
                 handover_horizon=parse_duration(self.handover_horizon, "--handover-horizon"),
+                on_expired=self.on_expired,
                 audit=self.audit,
                 retention=parse_duration(self.retention, "--retention"),
             )
@@ -273,7 +276,7 @@ def outcome_line(what: str, done: "DispatchReport") -> str:
     """The results, for people."""
     return (
         f"{what}: {done.delivered} delivered, {counted(done.failed, 'failed attempt')}, "
-        f"{done.moved_to_error_queue} moved to the error queue"
+        f"{done.moved_to_error_queue} moved to the error queue{f', {done.expired} expired' if done.expired else ''}"
     )
 
 

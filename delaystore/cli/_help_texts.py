@@ -55,7 +55,7 @@ _MOVE: Final = "--due-from --routing --poison-queue --max-rate --target-timeout 
 
 SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "send": {
-        "When": "--delay --at",
+        "When": "--delay --at --not-after --max-late",
         "Message": "--header --headers-json --property --message-id --body-file --json-body",
         "Key": "--key --on-key --max-wait",
         "Control": "--native --create --actor",
@@ -70,7 +70,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "dispatch": {
         "Delivery": "--once --batch-size --number-of-retries --error-queue --exactly-once --poll-interval "
-        "--handover-horizon",
+        "--handover-horizon --on-expired",
         "Monitoring": "--metrics --metrics-destinations --name --verbose",
         "Control": "--audit --retention --fail-fast",
     },
@@ -137,8 +137,8 @@ REFERENCES: Final[Mapping[str, tuple[str, str, str]]] = {
     ),
     "serve": (
         "Dispatcher",
-        "--batch-size --number-of-retries --error-queue --exactly-once --poll-interval --handover-horizon --audit "
-        "--retention",
+        "--batch-size --number-of-retries --error-queue --exactly-once --poll-interval --handover-horizon --on-expired "
+        "--audit --retention",
         "delaystore dispatch --help",
     ),
 }

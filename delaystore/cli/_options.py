@@ -16,7 +16,7 @@ from delaystore.cli._commands import Offered
 from delaystore.errors import ConfigurationError, DelaystoreError, StoreSetupError
 from delaystore.filters import MessageFilter
 from delaystore.message import Position
-from delaystore.settings import Audit, DelayedDeliverySettings
+from delaystore.settings import Audit, DelayedDeliverySettings, OnExpired
 from delaystore.stores import DelayedMessageStore
 from delaystore.stores.opening import store_at
 from delaystore.stores.records import Way
@@ -171,6 +171,10 @@ Wide = Annotated[bool, environment_option("--wide", "At a terminal: break no lin
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log more on standard error.")]
 DelayOption = Annotated[
     str | None, typer.Option("--delay", metavar="DURATION", help="Delay from now: 90s, 15m, 2h30m, 3d, or seconds.")
+]
+OnExpiredOption = Annotated[
+    OnExpired,
+    typer.Option("--on-expired", help="Result for messages whose latest delivery has passed."),
 ]
 AuditOption = Annotated[
     Audit,

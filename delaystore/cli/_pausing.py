@@ -49,8 +49,8 @@ def pause(
     """Pause forwarding to a destination.
 
     Within a second all dispatchers stop forwarding to the destination. Its messages wait until you resume it: they are
-    late, and not lost. Other destinations continue as usual. This command and the dispatchers park due messages. If you
-    interrupt the command, the destination is paused anyway.
+    late, and not lost. A pause does not extend the latest delivery of messages. Other destinations continue as usual.
+    This command and the dispatchers park due messages. If you interrupt the command, the destination is paused anyway.
     """
     end = pause_end(until, for_)
     with where.open() as opened:
@@ -64,6 +64,7 @@ def pause(
     else:
         when = "" if instant is None else f" until {time_text(instant)}"
         print_line(f"paused{when}: {destination} ({counted(parked, 'due message')} parked)")
+        print_note("note: a pause does not extend the latest delivery of messages")
     if nothing:
         _warn(destination)
 

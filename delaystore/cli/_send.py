@@ -64,12 +64,22 @@ def send(
         str | None,
         typer.Argument(
             metavar="DESTINATION",
-            help="A queue, /queues/NAME or /exchanges/NAME/KEY; with --file: for rows without a destination.",
+            help="A queue, /queues/NAME or /exchanges/NAME/KEY.",
         ),
     ] = None,
     body: Annotated[str | None, typer.Argument(metavar="BODY", help="Body, as UTF-8 text. Default: empty.")] = None,
     delay: DelayOption = None,
     at: At = None,
+    not_after: Annotated[
+        str | None,
+        environment_option("--not-after", "Latest delivery, a time with offset.", metavar="TIME", group="send"),
+    ] = None,
+    max_late: Annotated[
+        str | None,
+        environment_option(
+            "--max-late", "Latest delivery, counted from the due time.", metavar="DURATION", group="send"
+        ),
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Header with a text value; repeatable.")
     ] = None,
@@ -126,8 +136,8 @@ def send(
     if file is not None:
         one = {
             "BODY": body, "--body-file": body_file, "--json-body": json_body, "--delay": delay, "--at": at,
-            "--header": header, "--headers-json": headers_json, "--property": property_, "--message-id": message_id,
-            "--key": key, "--native": native,
+            "--not-after": not_after, "--max-late": max_late, "--header": header, "--headers-json": headers_json,
+            "--property": property_, "--message-id": message_id, "--key": key, "--native": native,
         }  # fmt: skip
         if not file:
             raise ConfigurationError("--file is empty; name a file, or - for standard input")
@@ -163,6 +173,7 @@ def send(
     if json_body is not None:
         properties.setdefault("content_type", "application/json")
     longest = _longest(key, on_key, max_wait)
+    limit, late = _latest(not_after, max_late)
     with where.open(DelayedDeliverySettings(), native=native, existing=not create) as opened:
         sent = opened.delivery.sending_as(Way.CLI, actor).send(
             destination,
@@ -175,6 +186,8 @@ def send(
             key=key,
             on_key=on_key,
             max_wait=longest,
+            not_after=limit,
+            max_late=late,
         )
         if as_json:
             print_document({"message_id": sent})
@@ -220,6 +233,16 @@ def _longest(key: str | None, on_key: OnKey | None, max_wait: str | None) -> tim
     if not longest:
         raise ConfigurationError(f"--max-wait {max_wait!r} must be more than 0")
     return longest
+
+
+def _latest(not_after: str | None, max_late: str | None) -> tuple[datetime | None, timedelta | None]:
+    """What --not-after and --max-late say, None for the one that is not given; ConfigurationError if both are."""
+    if not_after is not None and max_late is not None:
+        raise ConfigurationError("--not-after and --max-late are both given; pass one of them")
+    late = None if max_late is None else parse_duration(max_late, "--max-late")
+    if late is not None and not late:
+        raise ConfigurationError(f"--max-late {max_late!r} must be more than 0")
+    return None if not_after is None else parse_instant(not_after, "--not-after"), late
 
 
 def _body(text: str | None, file: str | None, json: str | None) -> bytes:

@@ -163,6 +163,7 @@ def serve(
                             "exactly_once": of.exactly_once,
                             "poll_interval": of.poll_interval,
                             "handover_horizon": of.handover_horizon,
+                            "on_expired": of.on_expired.value,
                         },
                     }
                 },

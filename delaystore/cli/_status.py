@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 WINDOWS: Final = (1, 5, 60)
 """Minutes."""
-COLUMNS: Final = ("last", "delivered", "failed", "to error queue", "rate", "late p50", "p90", "p99")
+COLUMNS: Final = ("last", "delivered", "failed", "to error queue", "expired", "rate", "late p50", "p90", "p99")
 
 
 def recent_row(recent: "Recent") -> tuple[str, ...]:
     """Its cells, as of COLUMNS."""
     done = recent.done
-    counts = (done.delivered, done.failed, done.moved_to_error_queue)
+    counts = (done.delivered, done.failed, done.moved_to_error_queue, done.expired)
     late = (_lateness(done.lateness, percent) for percent in (50, 90, 99))
     return (f"{recent.minutes} min", *(f"{count:,}" for count in counts), rate_text(recent.rate), *late)
 

@@ -71,12 +71,15 @@ class NativeSender:
     def send(self, messages: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
         """Send messages that can wait in the broker; returns the other messages, for the store.
 
-        The others have a key, or are due already, or due after the longest delay, or cannot be delayed natively, or the
-        broker did not confirm them. An unconfirmed message may be in the broker nevertheless: it then arrives twice,
-        with the same message_id.
+        The others have a key or a latest delivery, or are due already, or due after the longest delay, or cannot be
+        delayed natively, or the broker did not confirm them. An unconfirmed message may be in the broker nevertheless:
+        it then arrives twice, with the same message_id.
         """
         now = self._now()
-        fits = [message.key is None and timedelta(0) < message.due_time - now <= self._longest for message in messages]
+        fits = [
+            message.key is None and message.not_after is None and timedelta(0) < message.due_time - now <= self._longest
+            for message in messages
+        ]
         fitting = list(compress(messages, fits))
         send = partial(self._transport.send_delayed, fitting, now, self._timeout)
         outcomes = iter(off_the_loop("delaystore-native", send) if fitting else ())
@@ -160,7 +163,13 @@ class DelayedDelivery(Sender):
         store.initialize(endpoint, self._settings.transaction_mode)
         self._observer = guarded(observer)
         self._dispatcher = None if transport is None else self._new_dispatcher(transport, endpoint)
-        self._factory = MessageFactory(self._now, transport, self._settings.max_body_bytes, self._observer)
+        self._factory = MessageFactory(
+            self._now,
+            transport,
+            self._settings.max_body_bytes,
+            self._observer,
+            keeps_not_after=store.keeps_not_after,
+        )
         timeout = self._settings.dispatch_timeout.total_seconds()
         self._native = NativeSender(self._now, transport, timeout) if native else None
         self._ready = not self._settings.automatic_setup

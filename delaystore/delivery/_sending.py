@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol, runtime_checkable
 from typing_extensions import override
 
 from delaystore.dispatcher.observer import GuardedObserver, Sending
-from delaystore.errors import InvalidMessageError
-from delaystore.message import NOTHING, DelayedMessage, KeyRule, OnKey, check_key, due_after, new_message_id
+from delaystore.errors import ConfigurationError, InvalidMessageError
+from delaystore.message import NOTHING, DelayedMessage, KeyRule, OnKey, check_key, due_after, limit_of, new_message_id
 from delaystore.operations.changes import Actor, MessageChanges, audited_keyed
 from delaystore.processes import actor_name
 from delaystore.stores.abc import KeyedDelayedMessageStore, ManagementOutcome
@@ -49,7 +49,10 @@ class MessageFactory:
         transport: Transport | None,
         max_body_bytes: int,
         observer: GuardedObserver | None = None,
+        *,
+        keeps_not_after: bool = True,
     ) -> None:
+        self._keeps_not_after = keeps_not_after
         self._now = now
         self._observer = observer
         self._transport = transport
@@ -58,7 +61,8 @@ class MessageFactory:
 
     def by(self, now: Callable[[], datetime]) -> "MessageFactory":
         """The same, by another clock."""
-        return MessageFactory(now, self._transport, self._max_body_bytes, self._observer)
+        keeps = self._keeps_not_after
+        return MessageFactory(now, self._transport, self._max_body_bytes, self._observer, keeps_not_after=keeps)
 
     def due_time(self, delay: timedelta | float | None, at: datetime | None) -> datetime:
         """`at`, or `delay` from now on the store's clock; raises InvalidMessageError unless exactly one is given."""
@@ -69,11 +73,19 @@ class MessageFactory:
         raise InvalidMessageError("give exactly one of delay= (a timedelta or seconds) and at= (an aware datetime)")
 
     def check(self, message: DelayedMessage) -> None:
-        """Raise InvalidMessageError for a body over max_body_bytes, or content that the transport cannot carry."""
+        """Raise InvalidMessageError for a body over max_body_bytes, or content that the transport cannot carry.
+
+        ConfigurationError: it has a latest delivery, which the store would not keep.
+        """
         if len(message.body) > self._max_body_bytes:
             raise InvalidMessageError(
                 f"the body of message {message.message_id} has {len(message.body)} bytes; "
                 f"max_body_bytes allows {self._max_body_bytes}: send a smaller body, or raise the setting"
+            )
+        if message.not_after is not None and not self._keeps_not_after:
+            raise ConfigurationError(
+                f"message {message.message_id} cannot be stored with not_after or max_late, because this store keeps "
+                "no latest delivery; leave it out, or use another store, such as SqlDelayedMessageStore"
             )
         if self._check is not None:
             self._check(message)
@@ -137,6 +149,8 @@ class Sender(ABC):
         key: str | None = None,
         on_key: OnKey | str | None = None,
         max_wait: timedelta | float | None = None,
+        not_after: datetime | None = None,
+        max_late: timedelta | float | None = None,
     ) -> str:
         """Store a message until it is due.
 
@@ -158,6 +172,9 @@ class Sender(ABC):
                 leaves the other; `replace` puts this one in its place; `debounce` replaces it too, but due no later
                 than `max_wait` after the first of them was sent.
             max_wait: Of `debounce`: a timedelta or seconds; None: no bound.
+            not_after: Its latest delivery, an aware datetime not before its due time: later, it expires, as the
+                setting `on_expired` says. None: it is delivered however late.
+            max_late: The same as a timedelta or seconds after its due time; give at most one of the two.
 
         Returns:
             The message_id of the waiting message: with `keep` perhaps the other message's.
@@ -170,7 +187,7 @@ class Sender(ABC):
             DuplicateKeyError: A message with this key waits already, and `on_key` is `reject`.
             KeyInUseError: A dispatcher has the message with this key, and has not settled it within 5 s: this one is
                 not stored, send it again.
-            ConfigurationError: The store does not support keys.
+            ConfigurationError: The store does not support keys, or keeps no latest delivery.
             DurabilityUnknownError: It is stored, but perhaps not on PostgreSQL's synchronous standby.
             StoreError: The store fails; the message may be stored nevertheless. Send again with the same message_id.
 
@@ -181,14 +198,16 @@ class Sender(ABC):
         elif body is None:
             raise InvalidMessageError(_NO_BODY)
         self.prepare()
+        due_time = self._factory.due_time(delay, at)
         message = DelayedMessage(
             message_id=new_message_id() if message_id is None else message_id,
             destination=destination,
-            due_time=self._factory.due_time(delay, at),
+            due_time=due_time,
             body=body,
             headers=NOTHING if headers is None else headers,
             properties=NOTHING if properties is None else properties,
             key=key,
+            not_after=limit_of(due_time, not_after, max_late),
         )
         self._factory.check(message)
         with self._factory.followed(message) as stamp:

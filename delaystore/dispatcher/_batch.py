@@ -14,7 +14,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from delaystore.dispatcher.error_queue import Failure
+from delaystore.dispatcher.error_queue import EXPIRED, Failure
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
 from delaystore.dispatcher.observer import GuardedObserver, PassReport, Phase, SettledMessages, Stopwatch
 from delaystore.message import DelayedMessage
@@ -58,6 +58,8 @@ class PassBatch:
     """Not due yet, and the transport cannot delay them; they stay until they are due."""
     moved: list[Failure] = field(default_factory=list)
     """In the error queue."""
+    dropped: list[Failure] = field(default_factory=list)
+    """To be deleted, because their latest delivery has passed."""
     not_moved: list[Failure] = field(default_factory=list)
     """Not taken by the error queue, with the reason why not."""
     paused: list[DelayedMessage] = field(default_factory=list)
@@ -92,6 +94,18 @@ class PassBatch:
         return [*self.delivered, *(failure.message for failure in self.moved)] if self.moved else self.delivered
 
     @property
+    def expired(self) -> Sequence[DelayedMessage]:
+        """Messages whose latest delivery had passed, dropped or in the error queue."""
+        if not self.moved and not self.dropped:
+            return ()
+        return [failure.message for failure in (*self.dropped, *self.moved) if failure.kind == EXPIRED]
+
+    @property
+    def failed_for_good(self) -> Sequence[DelayedMessage]:
+        """Messages in the error queue for another reason."""
+        return [failure.message for failure in self.moved if failure.kind != EXPIRED]
+
+    @property
     def silent(self) -> bool:
         """Whether messages have no answer, and that looks like an outage."""
         return bool(self.unconfirmed or (self.unanswered and not self.answered))
@@ -112,7 +126,8 @@ class PassBatch:
         return DispatchReport(
             fetched=len(self.messages),
             delivered=len(self.delivered),
-            moved_to_error_queue=len(self.moved),
+            moved_to_error_queue=len(self.failed_for_good),
+            expired=len(self.expired),
             failed=self.failed,
             deferred=self.deferred_count,
             unconfirmed=len(self.unconfirmed),
@@ -171,6 +186,7 @@ class _Minute:
     delivered: int = 0
     failed: int = 0
     moved: int = 0
+    expired: int = 0
     deferred: int = 0
     lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
     by_destination: Counter[str] = field(default_factory=Counter)
@@ -192,6 +208,7 @@ class RecentActivity:
             minute.delivered += report.delivered
             minute.failed += report.failed
             minute.moved += report.moved_to_error_queue
+            minute.expired += report.expired
             minute.deferred += report.deferred
             _add_lateness(minute.lateness, due_times, at)
             _add_destinations(minute.by_destination, batch.delivered)
@@ -215,6 +232,7 @@ class RecentActivity:
                 minute.delivered += each.delivered
                 minute.failed += each.failed
                 minute.moved += each.moved_to_error_queue
+                minute.expired += each.expired
                 minute.deferred += each.deferred
                 minute.lateness += each.lateness
                 minute.by_destination.update(each.by_destination)
@@ -228,6 +246,7 @@ def _activity(minute: datetime, done: _Minute) -> Activity:
         delivered=done.delivered,
         failed=done.failed,
         moved_to_error_queue=done.moved,
+        expired=done.expired,
         deferred=done.deferred,
         lateness=done.lateness,
         by_destination=dict(done.by_destination.most_common(BUSIEST)),
@@ -323,7 +342,8 @@ def _by_outcome(batch: PassBatch) -> Mapping[str, Sequence[DelayedMessage]]:
     return {
         "fetched": batch.messages,
         "delivered": batch.delivered,
-        "moved_to_error_queue": [failure.message for failure in batch.moved],
+        "moved_to_error_queue": batch.failed_for_good,
+        "expired": batch.expired,
         "failed": [failure.message for failure in (*batch.refused, *batch.not_moved)],
         "deferred": [failure.message for failure, _ in batch.deferred],
         "unconfirmed": [failure.message for failure in batch.unconfirmed],
@@ -335,7 +355,7 @@ def _by_outcome(batch: PassBatch) -> Mapping[str, Sequence[DelayedMessage]]:
 
 def _settled(batch: PassBatch) -> SettledMessages:
     deferred = (failure for failure, _ in batch.deferred)
-    failures = (*batch.moved, *batch.refused, *batch.not_moved, *deferred, *batch.unconfirmed)
+    failures = (*batch.moved, *batch.dropped, *batch.refused, *batch.not_moved, *deferred, *batch.unconfirmed)
     reasons = {failure.message.message_id: failure.reason for failure in failures}
     return SettledMessages(by_outcome=_by_outcome(batch), reasons=reasons)
 

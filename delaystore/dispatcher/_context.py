@@ -18,7 +18,10 @@ from delaystore.transports.abc import Transport
 
 
 class DispatchContext:
-    """Store, transport, settings and common state of one dispatcher; its threads share it."""
+    """Store, transport, settings and common state of one dispatcher; its threads share it.
+
+    `known_as`: how people know the dispatcher.
+    """
 
     def __init__(
         self,
@@ -26,7 +29,9 @@ class DispatchContext:
         transport: Transport,
         settings: DelayedDeliverySettings,
         observer: DispatchObserver | None = None,
+        known_as: str = "dispatcher",
     ) -> None:
+        self.known_as = known_as
         self.store = store
         self.transport = transport
         self.settings = settings

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from delaystore.dispatcher._batch import PassBatch
 from delaystore.dispatcher._in_flight import InFlightTracker, keep_youngest
-from delaystore.dispatcher.error_queue import Failure
+from delaystore.dispatcher.error_queue import EXPIRED, Failure
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage, FailedAttempt
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import DelayedMessageStore
@@ -217,6 +217,7 @@ def _not_late(message: DelayedMessage, now: datetime, attempt: datetime) -> date
 
 
 logger = logging.getLogger("delaystore.dispatcher")
+_EXPIRED: Final = "the latest delivery has passed"
 QUIET: Final = 60.0
 """Seconds in which failures of the same destination, for the same reason, are logged once."""
 
@@ -237,7 +238,8 @@ def grouped(failures: Iterable[Failure]) -> Mapping[FailureGroup, Sequence[Delay
     """The messages of `failures`, grouped by their common part."""
     groups: dict[FailureGroup, list[DelayedMessage]] = {}
     for each in failures:
-        groups.setdefault(FailureGroup(each.message.destination, each.kind, each.reason), []).append(each.message)
+        reason = _EXPIRED if each.kind == EXPIRED else each.reason  # which says how late each message is
+        groups.setdefault(FailureGroup(each.message.destination, each.kind, reason), []).append(each.message)
     return groups
 
 
@@ -253,6 +255,9 @@ class FailureLog:
 
     def log(self, batch: PassBatch) -> None:
         """Log why messages of a pass were not forwarded."""
+        if batch.dropped:
+            for alike, messages in grouped(batch.dropped).items():
+                _log(logging.WARNING, "dropped", alike, messages)
         if not (batch.refused or batch.deferred):
             return
         for alike, messages in grouped(batch.refused).items():

@@ -12,11 +12,14 @@ from delaystore.dispatcher._forwarding import Forwarder, SendOutcomes
 from delaystore.dispatcher._in_flight import FetchedMessages, InFlightTracker
 from delaystore.dispatcher._pauses_and_limits import AllowanceRequests, PauseAndLimitFilter
 from delaystore.dispatcher._retries import NO_ANSWER, UNAVAILABLE, Deferral, NextAttempts, deferral_of, grouped
-from delaystore.dispatcher.error_queue import ErrorQueueCopies, Failure
+from delaystore.dispatcher.error_queue import EXPIRED, ErrorQueueCopies, Failure
 from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage, UnreadableMessage
+from delaystore.settings import OnExpired
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.text import counted
+from delaystore.stores.operable import AuditedStore
+from delaystore.stores.records import Change, ChangeAction, Way
+from delaystore.text import counted, duration_text, time_text
 from delaystore.transports.abc import Outcome, OutcomeKind
 
 logger = logging.getLogger("delaystore.dispatcher")
@@ -113,6 +116,8 @@ class Settler:
         limits: AllowanceRequests,
     ) -> None:
         self._exactly_once = context.exactly_once
+        self._drops = context.settings.on_expired is OnExpired.DROP
+        self._drop_change = Change(by=context.known_as, way=Way.DISPATCHER, action=ChangeAction.EXPIRE)
         self._forwarder = forwarder
         self._in_flight = in_flight
         self._next_attempts = NextAttempts(context.settings, in_flight, random.random)
@@ -168,6 +173,16 @@ class Settler:
             batch.operable.note_moved([failure.message for failure in batch.moved])
         if arrived:
             batch.claims_lost = len(arrived) - tx.remove_many(arrived)
+        if batch.dropped:
+            self._drop(tx, batch)
+
+    def _drop(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
+        """Delete expired messages, and note how many: if the process dies, both are done, or neither."""
+        expired = [failure.message for failure in batch.dropped]
+        removed = tx.remove_many(expired)
+        batch.claims_lost += len(expired) - removed
+        if removed and isinstance(tx, AuditedStore):
+            tx.note_changes([self._drop_change.of_expired(tx.now(), expired[0], removed)])
 
     def _forward(self, tx: DelayedMessageStore, batch: PassBatch, fetched: FetchedMessages, long_outage: bool) -> None:
         batch.delivered, batch.moved = delivered, _ = fetched.delivered, fetched.copied
@@ -175,7 +190,8 @@ class Settler:
         for message in fetched.unconfirmed:
             failure = Failure(message, "Unconfirmed", NO_ANSWER_YET)
             self._next_attempts.defer(batch, failure, UNAVAILABLE, in_flight=True)
-        going = self._filter.sendable(tx, batch, self._readable(batch, fetched.to_send))
+        in_time = self._in_time(tx, batch, self._readable(batch, fetched.to_send))
+        going = self._filter.sendable(tx, batch, in_time)
         sent = self._forwarder.forward(tx, going)
         batch.answered, batch.outage = sent.answered or has_confirms, sent.outage
         for message, outcome in zip(going, sent.outcomes, strict=True):
@@ -208,6 +224,28 @@ class Settler:
             else:
                 readable.append(message)
         return readable
+
+    def _in_time(
+        self, tx: DelayedMessageStore, batch: PassBatch, messages: Sequence[DelayedMessage]
+    ) -> Sequence[DelayedMessage]:
+        """Return the messages whose latest delivery has not passed, and note in `batch` that the others have expired.
+
+        Parked and postponed messages are looked at whenever they are fetched, so no pause extends a latest delivery.
+        """
+        if not [True for message in messages if message.not_after is not None]:
+            return messages
+        now = tx.now()
+        drops = self._drops and batch.operable is not None and isinstance(tx, AuditedStore)
+        expired = batch.dropped if drops else batch.undeliverable
+        in_time: list[DelayedMessage] = []
+        for message in messages:
+            if message.not_after is None or message.not_after >= now:
+                in_time.append(message)
+            else:
+                late = duration_text(now - message.due_time)
+                reason = f"it is {late} late; its latest delivery was {time_text(message.not_after)}"
+                expired.append(Failure(message, EXPIRED, reason))
+        return in_time
 
     def _defer(
         self, batch: PassBatch, message: DelayedMessage, outcome: Outcome, deferral: Deferral, at_most: float | None

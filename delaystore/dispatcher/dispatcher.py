@@ -255,7 +255,7 @@ class Dispatcher:
 
     def _assemble(self) -> None:
         self._lifecycle = threading.RLock()
-        self._context = DispatchContext(self._store, self._transport, self._settings, self._observer)
+        self._context = DispatchContext(self._store, self._transport, self._settings, self._observer, self._known_as)
         self._passes = DispatchPass(self._context)
         self._status_check = StatusCheck(self._store, self._settings.error_queue)
 

@@ -146,6 +146,10 @@ SHORTENED: Final = 256
 """Characters kept of an explanation that does not fit."""
 
 
+EXPIRED: Final = "Expired"
+"""The kind of messages whose latest delivery has passed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A message that failed, and why. `kind` stands in the error queue as the exception's type."""

@@ -126,7 +126,9 @@ class DispatchReport:
     delivered: int = 0
     """At their destination, and removed."""
     moved_to_error_queue: int = 0
-    """Copied to the error queue, and removed."""
+    """Copied to the error queue, and removed; without expired messages."""
+    expired: int = 0
+    """Not delivered, because their latest delivery had passed: copied to the error queue or dropped, and removed."""
     failed: int = 0
     """Failed attempts that were counted and will be made again."""
     deferred: int = 0
@@ -146,7 +148,7 @@ class DispatchReport:
     def progress(self) -> bool:
         """Whether anything in the store changed."""
         shown_later = self.failed + self.deferred + self.parked + self.postponed
-        return self.delivered + self.moved_to_error_queue + shown_later > self.claims_lost
+        return self.delivered + self.moved_to_error_queue + self.expired + shown_later > self.claims_lost
 
     def counts(self) -> dict[str, int]:
         """Each of the counts by its name."""

@@ -52,7 +52,11 @@ class Passthrough:
         before = now + self._below
         barred = self._read() | self._still_silent()
         soon = [
-            entry for entry in entries if entry.message.due_time < before and entry.message.destination not in barred
+            entry
+            for entry in entries
+            if entry.message.due_time < before
+            and entry.message.destination not in barred
+            and entry.message.not_after is None  # a dispatcher knows whether it has expired
         ]
         if not soon:
             return

@@ -19,7 +19,10 @@ from delaystore.message import DelayedMessage, Position, UnreadableMessage, unma
 from delaystore.stores.sql.codec import encode_mapping
 from delaystore.text import parse_json
 
-COLUMNS: Final = ("message_id", "destination", "due_time", "body", "body_base64", "headers", "properties", "key")
+COLUMNS: Final = (
+    *("message_id", "destination", "due_time", "body", "body_base64", "headers", "properties", "key"),
+    "not_after",
+)
 """The written form of a message. Not how often it has failed: `send --file` makes a new message of it."""
 _CHANGED_IN_CSV: Final = frozenset("\r\0")
 """Readers of CSV take these for something else."""
@@ -60,7 +63,11 @@ def _texts(message: DelayedMessage, refused: frozenset[str] = frozenset()) -> di
     for name, mapping in (("headers", message.headers), ("properties", message.properties)):
         if (written := encode_mapping(mapping)) is not None:
             texts[name] = written
-    return texts if message.key is None else {**texts, "key": message.key}
+    if message.key is not None:
+        texts["key"] = message.key
+    if message.not_after is not None:
+        texts["not_after"] = message.not_after.isoformat()
+    return texts
 
 
 def _json_line(message: DelayedMessage) -> str:

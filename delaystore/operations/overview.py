@@ -76,6 +76,7 @@ class Recent:
             "delivered": self.done.delivered,
             "failed": self.done.failed,
             "moved_to_error_queue": self.done.moved_to_error_queue,
+            "expired": self.done.expired,
             "rate": round(self.rate, 3),
             "lateness": percentiles(self.done.lateness),
         }
@@ -165,6 +166,11 @@ class Overview:
         return reduce(add, (each.lateness for each in self.activity), LatenessHistogram())
 
     @property
+    def expired(self) -> int | None:
+        """Messages that have expired in the last hour."""
+        return None if self.activity is None else sum(each.expired for each in self.activity)
+
+    @property
     def paused(self) -> Sequence[Destination] | None:
         """The destinations that are paused."""
         return None if self.destinations is None else [each for each in self.destinations if each.paused]
@@ -217,6 +223,7 @@ class Overview:
             "ingresses": None if self.ingresses is None else [self._ingress(each) for each in self.ingresses],
             "rate": self.rate,
             "lateness": field(self.lateness),
+            "expired": self.expired,
             "activity": activity,
             "store": self.problem or self.store_problem,
             "operable": self.operable,

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from delaystore.message import DelayedMessage, KeyRule, Position, marked
 from delaystore.settings import TransactionMode
@@ -66,6 +66,14 @@ class DelayedMessageStore(ABC):
 
     Every method may raise StoreError, and StoreUnavailableError if the store cannot be reached. Any thread may call the
     methods; a store that `transaction()` yields belongs to one thread.
+    """
+
+    keeps_not_after: ClassVar[bool] = False
+    """Whether it keeps the `not_after` of messages. `send` refuses such messages for a store that does not.
+
+    Fetches return it, as `get` and `list` do. `reschedule` moves it by as much as the due time, and a KeyRule that
+    shortens a delay does the same; it is then LATEST_DUE_TIME at the most. A message that takes the place of another
+    has its own or none. Tables of an earlier release may lack it: `store` then raises StoreSetupError.
     """
 
     @abstractmethod

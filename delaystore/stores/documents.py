@@ -112,6 +112,7 @@ def summary(message: DelayedMessage) -> dict[str, Any]:
         "destination": message.destination,
         "due_time": instant(unmarked(message)),
         "next_attempt": _next_attempt(message),
+        "not_after": instant(message.not_after),
         "failure_count": message.failure_count,
         "size": len(message.body),
         "key": None if message.key is None else _text(message.key),

@@ -385,7 +385,8 @@ class Activity:
         minute: Its beginning, by the store's clock, in UTC.
         delivered: Messages delivered.
         failed: Failed attempts.
-        moved_to_error_queue: Messages moved to the error queue.
+        moved_to_error_queue: Messages moved to the error queue, without expired ones.
+        expired: Messages whose latest delivery had passed, moved to the error queue or dropped.
         deferred: Messages deferred because their destination was suspended.
         lateness: How late messages were, of all messages that were delivered when they were due.
         by_destination: Messages delivered, by destination: of the BUSIEST ones at least.
@@ -396,6 +397,7 @@ class Activity:
     delivered: int = 0
     failed: int = 0
     moved_to_error_queue: int = 0
+    expired: int = 0
     deferred: int = 0
     lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
     by_destination: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -407,6 +409,7 @@ class Activity:
             delivered=self.delivered + other.delivered,
             failed=self.failed + other.failed,
             moved_to_error_queue=self.moved_to_error_queue + other.moved_to_error_queue,
+            expired=self.expired + other.expired,
             deferred=self.deferred + other.deferred,
             lateness=self.lateness + other.lateness,
             by_destination=Counter(self.by_destination) + Counter(other.by_destination),
@@ -431,11 +434,15 @@ class Way(StrEnum):
     """A load of files or DataFrames by Spark."""
     CELERY = "celery"
     DRAMATIQ = "dramatiq"
+    DISPATCHER = "dispatcher"
+    """A dispatcher, which drops messages that have expired."""
 
     @property
     def is_operators(self) -> bool:
-        """Whether operators use it; the other ways are those of programs, and of publishers that an ingress serves."""
-        return self not in (Way.PROGRAM, Way.INGRESS, Way.CELERY, Way.DRAMATIQ)
+        """Whether operators use it; the others are those of programs, of dispatchers, and of publishers that an
+        ingress serves.
+        """
+        return self not in (Way.PROGRAM, Way.INGRESS, Way.CELERY, Way.DRAMATIQ, Way.DISPATCHER)
 
 
 class ChangeAction(StrEnum):
@@ -446,6 +453,8 @@ class ChangeAction(StrEnum):
     SEND_NOW = "send-now"
     REPLACE = "replace"
     """Another message takes the place of the one that has its key or its message_id."""
+    EXPIRE = "expire"
+    """Drop messages whose latest delivery has passed."""
     ABANDON = "abandon"
     """End an operation on many messages before it is done."""
     PAUSE = "pause"
@@ -564,6 +573,12 @@ class Change:
     def of_many(self, at: datetime, about: str, count: int) -> AuditEntry:
         """The entry of a change of `count` messages, which are `about` in words, in one transaction."""
         return self._entry(at, about, count)
+
+    def of_expired(self, at: datetime, first: DelayedMessage, count: int) -> AuditEntry:
+        """The entry of `count` messages that one transaction drops because their latest delivery has passed."""
+        if count == 1:
+            return self.of_message(at, MessageBefore.of(first))
+        return self.of_many(at, f"{count} messages past their latest delivery, the first {first.message_id}", count)
 
     def of_destination(
         self, at: datetime, destination: str, *, until: datetime | None = None, max_rate: float | None = None

@@ -29,6 +29,7 @@ from delaystore.message import (
     check_key,
     check_message_id,
     marked,
+    moved,
     time_left,
     unmarked,
     waiting_at_most,
@@ -301,7 +302,7 @@ def bounded(message: DelayedMessage, first_sent: datetime, rule: KeyRule) -> Del
     latest = latest_due_time(first_sent, rule)
     if latest is None or message.due_time <= latest:
         return message
-    return replace(message, due_time=latest, next_attempt=latest)
+    return replace(message, due_time=latest, next_attempt=latest, not_after=moved(message, latest))
 
 
 def unlike(message: DelayedMessage, message_id: str, due_time: datetime) -> DelayedMessage:

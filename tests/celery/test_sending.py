@@ -95,6 +95,30 @@ def test_a_task_has_a_threshold_of_its_own(app: Celery, delivery: DelayedDeliver
         never.apply_async(countdown=6)
 
 
+def test_expires_is_the_latest_delivery(app: Celery, delivery: DelayedDelivery) -> None:
+    DelayedTasks(app, delivery)
+    due, note = datetime.now(UTC) + timedelta(days=1), app.tasks["note"]
+    until = due + timedelta(hours=1)
+    assert waits(delivery, note.apply_async(("x",), eta=due, expires=until)).not_after == until
+    counted = waits(delivery, note.apply_async(("x",), countdown=3600, expires=5400))
+    assert counted.not_after is not None
+    assert abs(counted.not_after - counted.due_time - timedelta(seconds=1800)) < timedelta(seconds=5)
+    assert waits(delivery, note.apply_async(("x",), eta=due)).not_after is None
+    early = waits(delivery, note.apply_async(("x",), countdown=3600, expires=60))
+    assert early.not_after is None, "a worker says that it has expired"
+
+
+def test_a_store_without_latest_deliveries_keeps_tasks_that_expire(
+    app: Celery, store: Shaky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shaky, "keeps_not_after", False)
+    with DelayedDelivery("tasks", store) as delivery:
+        DelayedTasks(app, delivery)
+        task = waits(delivery, app.tasks["note"].apply_async(("x",), countdown=3600, expires=5400))
+    assert task.not_after is None
+    assert "expires" in task.headers
+
+
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
 def test_an_eta_means_what_celery_s_worker_makes_of_it(app: Celery, delivery: DelayedDelivery, zone: str) -> None:
     """A naive one is in UTC, whatever `timezone` says."""

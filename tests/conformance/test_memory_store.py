@@ -19,6 +19,7 @@ class TestInMemoryStore(StoreConformance):
         bounded_batches=True,
         management=True,
         keys=True,
+        latest_deliveries=True,
         operations=True,
         ingresses=True,
         ending_leases=True,

@@ -42,7 +42,7 @@ def test_what_is_sent_is_listed_shown_dispatched_and_received(run: CommandLine) 
     shown = run("show", message_id, "--json").document
     assert shown["body"] == "hällo"
     assert (shown["headers"], shown["properties"]) == ({"kind": "reminder"}, {"priority": 3})
-    counts = {"fetched": 1, "delivered": 1, "moved_to_error_queue": 0, "failed": 0}
+    counts = {"fetched": 1, "delivered": 1, "moved_to_error_queue": 0, "expired": 0, "failed": 0}
     counts |= {"deferred": 0, "unconfirmed": 0, "not_delayable": 0, "parked": 0, "postponed": 0, "claims_lost": 0}
     assert run("dispatch", "--once", "--json").document == counts
     (received,) = run("receive", "billing", "--json").document["messages"]

@@ -201,7 +201,21 @@ def test_messages_with_keys_belong_to_their_load(
     rule = KeyRule(OnKey.REPLACE)
     load(database_url, "spring", [row("a", key="1"), row("b", key="2"), row("c")], key_rule=rule)
     assert ids(operations, SPRING) == ["a", "b", "c"]
-    assert operations.loads.cancel("spring").changed == 3
+    load(database_url, "autumn", [row("d", key="2")], key_rule=rule)
+    assert ids(operations, MessageFilter(load="autumn")) == ["d"]
+    store.store_keyed(row("e", key="1"), rule)  # it takes the place of "a", in the load as well
+    assert operations.loads.get("spring").replaced == 1
+    assert operations.loads.cancel("spring").changed == 2
+
+
+def test_a_message_that_is_kept_stays_out_of_the_load(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    store.store_keyed(row("mine", key="1"), KeyRule())
+    store.store(row("b"))
+    messages = [row("a", key="1"), row("b", key="2"), row("c")]
+    load(database_url, "spring", messages, OnDuplicate.IGNORE, key_rule=KeyRule(OnKey.KEEP))
+    assert ids(operations, SPRING) == ["c"]
 
 
 def test_moved_messages_are_failed_ones(

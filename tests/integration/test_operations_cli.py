@@ -243,7 +243,8 @@ def test_changes_go_on_where_the_page_before_ended(run: CommandLine, store: SqlD
 def test_a_destination_is_paused_limited_and_resumed(run: CommandLine, store: SqlDelayedMessageStore) -> None:
     fill(store, 3, seconds=-1)
     result = run("pause", "billing")
-    assert (result.code, result.out, result.err) == (0, "paused: billing (3 due messages parked)\n", "")
+    assert (result.code, result.out) == (0, "paused: billing (3 due messages parked)\n")
+    assert result.err == "note: a pause does not extend the latest delivery of messages\n"
     assert run("limit", "billing", "--max-rate", "30/m").out == "limited to 0.5/s: billing\n"
     (paused,) = run("destinations", "--json").document["destinations"]
     assert (paused["name"], paused["paused"], paused["max_rate"]) == ("billing", True, 0.5)
@@ -333,7 +334,7 @@ def test_an_export_goes_to_standard_output(run: CommandLine, store: SqlDelayedMe
     lines = run("export").out.splitlines()
     assert [json.loads(line)["message_id"] for line in lines] == ["billing-00000", "billing-00001", "billing-00002"]
     head, *rest = run("export", "--format", "csv").out.splitlines()
-    assert head == "message_id,destination,due_time,body,body_base64,headers,properties,key"
+    assert head == "message_id,destination,due_time,body,body_base64,headers,properties,key,not_after"
     assert len(rest) == 3
 
 

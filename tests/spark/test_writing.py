@@ -131,6 +131,22 @@ def test_all_columns_of_a_message(spark: SparkSession, url: str) -> None:
     )
 
 
+def test_a_latest_delivery_is_a_time_or_counted_from_the_due_time(spark: SparkSession, url: str) -> None:
+    hour = timedelta(hours=1)
+    load(one_row(spark, not_after="timestamp'2027-01-01 13:00:00Z'"), url)
+    assert message_of(url).not_after == NOON + hour
+    load(one_row(spark, message_id="'m2'", max_late="90"), url)
+    assert message_of(url, "m2").not_after == NOON + timedelta(seconds=90)
+    load(one_row(spark, message_id="'m3'", max_late="interval 1 hour"), url)
+    assert message_of(url, "m3").not_after == NOON + hour
+    load(one_row(spark, message_id="'m4'", max_late="CAST(NULL AS INT)"), url)
+    assert message_of(url, "m4").not_after is None
+    read = spark.read.format("delaystore").options(store=url, endpoint=ENDPOINT).load()
+    micros = {row[0]: row[1] for row in read.selectExpr("message_id", "unix_micros(not_after)").collect()}
+    noon = int(NOON.timestamp()) * 1_000_000
+    assert micros == {"m1": noon + 3_600_000_000, "m2": noon + 90_000_000, "m3": noon + 3_600_000_000, "m4": None}
+
+
 def test_both_sides_have_the_same_rows_and_the_dispatcher_delivers_them(spark: SparkSession, url: str) -> None:
     frame = rows(spark, 20_000, due=PAST)
     load(frame, url)

@@ -38,6 +38,7 @@ def test_a_waiting_message_is_one_document_with_stable_keys() -> None:
         "destination": "billing",
         "due_time": "2027-01-01T12:00:00+00:00",
         "next_attempt": None,
+        "not_after": None,
         "failure_count": 0,
         "size": 7,
         "key": None,

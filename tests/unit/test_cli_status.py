@@ -164,9 +164,9 @@ def test_rates_and_lateness_are_of_the_last_minutes() -> None:
     last, five, hour = (Recent.of([*minutes, late], NOW, length) for length in (1, 5, 60))
     assert (last.done.delivered, five.done.delivered, hour.done.delivered) == (225, 375, 525)
     assert last.rate == 225 / 75
-    assert recent_row(last)[:5] == ("1 min", "225", "2", "0", "3/s")
+    assert recent_row(last)[:6] == ("1 min", "225", "2", "0", "0", "3/s")
     assert last.as_dict()["lateness"]["p50"] == pytest.approx(0.5, rel=0.5)
-    assert recent_row(Recent.of([], NOW, 1)) == ("1 min", "0", "0", "0", "0/s", "-", "-", "-")
+    assert recent_row(Recent.of([], NOW, 1)) == ("1 min", "0", "0", "0", "0", "0/s", "-", "-", "-")
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ waiting.DEADLINE = 2.0
 MACHINE = "test_random_histories_are_those_of_the_in_memory_store"
 STORE_TAIL = """
 class TestBroken(StoreConformance):
-    capabilities = StoreCapabilities(transactions=True, batches=True, management=True)
+    capabilities = StoreCapabilities(transactions=True, batches=True, management=True, latest_deliveries=True)
     histories = 400
 
     @pytest.fixture
@@ -92,6 +92,27 @@ class Broken(Memory):
         return [m for m in self.list(limit=limit).messages if m.next_attempt <= at]
 """,
         {"test_what_was_fetched_is_not_fetched_again", "test_a_claimed_message_is_its_claimers_alone"},
+    ),
+    "a store keeps no latest delivery": (
+        """
+class Broken(Memory):
+    def store_many(self, messages, *rest, **more):
+        return super().store_many([replace(each, not_after=None) for each in messages], *rest, **more)
+""",
+        {"test_it_comes_back_and_others_have_none", "test_a_new_due_time_moves_it"},
+    ),
+    "a reschedule leaves the latest delivery as it is": (
+        """
+class Broken(Memory):
+    def reschedule(self, message_id, due_time, **more):
+        limit = self.get(message_id).not_after
+        outcome = super().reschedule(message_id, due_time, **more)
+        entry = self._waiting().entries[message_id]
+        if limit is not None and limit >= due_time:
+            entry.message = replace(entry.message, not_after=limit)
+        return outcome
+""",
+        {"test_a_new_due_time_moves_it"},
     ),
     "remove is always true": (
         """

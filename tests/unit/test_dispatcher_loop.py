@@ -610,6 +610,7 @@ def test_health_tells_how_long_the_oldest_is_overdue(store: CountingStore, trans
             "fetched": 1,
             "delivered": 1,
             "moved_to_error_queue": 0,
+            "expired": 0,
             "failed": 0,
             "unconfirmed": 0,
             "not_delayable": 0,

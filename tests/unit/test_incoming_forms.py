@@ -230,6 +230,42 @@ def test_a_due_time(value: bytes, due: datetime) -> None:
     assert read({"delaystore.due-time": value}).due_time == due
 
 
+@pytest.mark.parametrize(
+    ("headers", "limit"),
+    [
+        ({"delaystore.max-late": typed("I", 60_000), "x-delay": typed("I", 100)}, NOW + 60_100 * MS),
+        ({"delaystore.max-late": text_value("500")}, NOW + 500 * MS),
+        ({"delaystore.not-after": text_value("2027-02-01T10:00:00+01:00")}, datetime(2027, 2, 1, 9, tzinfo=UTC)),
+        ({"delaystore.not-after": typed("T", 1801386060)}, datetime(2027, 1, 31, 9, 1, 0, 999000, tzinfo=UTC)),
+        ({}, None),
+    ],
+)
+def test_a_latest_delivery(headers: dict[str, bytes], limit: datetime | None) -> None:
+    message = read({**headers, "other": text_value("stays")})
+    assert message.not_after == limit
+    assert not {"delaystore.max-late", "delaystore.not-after"} & message.headers.keys()
+    assert message.headers["other"] == "stays"
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({"delaystore.max-late": typed("I", 0)}, "a whole number of milliseconds above 0"),
+        ({"delaystore.max-late": text_value("1h")}, "a whole number of milliseconds above 0"),
+        ({"delaystore.max-late": typed("l", 2**62)}, "beyond the year 9999"),
+        ({"delaystore.not-after": text_value("soon")}, "header delaystore.not-after"),
+        ({"delaystore.not-after": text_value("2020-01-01T00:00:00Z")}, "is before the due time"),
+        (
+            {"delaystore.max-late": typed("I", 1), "delaystore.not-after": text_value("2090-01-01T00:00:00Z")},
+            "it has both headers",
+        ),
+    ],
+)
+def test_a_latest_delivery_that_is_none_is_rejected(headers: dict[str, bytes], reason: str) -> None:
+    with pytest.raises(RejectedMessageError, match=reason):
+        read(headers)
+
+
 @pytest.mark.parametrize("value", [text_value("tomorrow"), text_value("2027-02-01T09:00:00"), typed("I", 5)])
 def test_a_due_time_that_is_none_is_rejected(value: bytes) -> None:
     with pytest.raises(RejectedMessageError, match=r"header delaystore\.due-time"):

@@ -44,6 +44,7 @@ exactly_once = true
 poll_interval = 0.25
 maximum_sleep = "20s"
 handover_horizon = "1m"
+on_expired = "drop"
 dispatch_timeout = "6s"
 store_timeout = 31
 """
@@ -53,6 +54,7 @@ store_timeout = 31
     assert settings.transaction_mode == "transaction_scope"
     assert settings.poll_interval == timedelta(milliseconds=250)
     assert settings.handover_horizon == timedelta(minutes=1)
+    assert settings.on_expired == "drop"
     assert settings.store_timeout == timedelta(seconds=31)
 
 

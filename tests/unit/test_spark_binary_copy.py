@@ -20,6 +20,7 @@ ROWS = [
         "properties": None,
         "body": b"",
         "message_key": None,
+        "not_after": datetime(2031, 1, 1, 12, 0, 0, 1, tzinfo=UTC),
     },
     {
         "message_id": "ü🎉",
@@ -29,6 +30,7 @@ ROWS = [
         "properties": "",
         "body": b"\0\xff" * 70_000,
         "message_key": "order-17/ü",
+        "not_after": None,
     },
     {
         "message_id": "c" * 255,
@@ -38,6 +40,7 @@ ROWS = [
         "properties": '{"priority":3}',
         "body": b"x",
         "message_key": None,
+        "not_after": datetime(1, 1, 2, 3, 4, 5, 7, tzinfo=UTC),
     },
 ]
 
@@ -66,14 +69,16 @@ def read(batch: pa.RecordBatch, attempt: int = 7) -> list[dict[str, Any]]:
         assert row.pop("attempt") == struct.pack("!q", attempt)
         assert row.pop("failure_count") == bytes(4)
         assert row["due_time"] == row.pop("next_attempt")
-        due = EPOCH + timedelta(microseconds=struct.unpack("!q", row["due_time"] or b"")[0])
+        times = {name: instant(row[name]) for name in ("due_time", "not_after")}
         texts = {
-            name: value.decode()
-            for name, value in row.items()
-            if value is not None and name not in ("due_time", "body")
+            name: value.decode() for name, value in row.items() if value is not None and name not in (*times, "body")
         }
-        rows.append({**row, **texts, "due_time": due})
+        rows.append({**row, **texts, **times})
     return rows
+
+
+def instant(field: bytes | None) -> datetime | None:
+    return None if field is None else EPOCH + timedelta(microseconds=struct.unpack("!q", field)[0])
 
 
 def test_every_value_comes_back() -> None:

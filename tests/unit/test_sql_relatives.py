@@ -31,5 +31,5 @@ def test_it_stores_its_columns_like_postgresql() -> None:
 
 def test_without_notifications_it_has_no_statement_that_notifies() -> None:
     without, postgresql = WithoutNotifications("relative"), PostgreSqlDialect("postgresql")
-    assert statements_of("sales_delayed", None, without).insert_and_notify is None
-    assert statements_of("sales_delayed", None, postgresql).insert_and_notify is not None
+    assert statements_of("sales_delayed", None, without).inserts.insert_and_notify is None
+    assert statements_of("sales_delayed", None, postgresql).inserts.insert_and_notify is not None

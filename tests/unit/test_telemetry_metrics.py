@@ -90,6 +90,18 @@ def test_counters_tell_of_outcomes(
     assert points(found["messaging.client.operation.duration"], names.OPERATION_NAME) == {("forward",): 1}
 
 
+def test_expired_messages_are_an_outcome(
+    reader: InMemoryMetricReader, provider: MeterProvider, store: CountingStore, transport: ScriptedTransport
+) -> None:
+    due = store.now() - timedelta(hours=1)
+    store.store(message("late", due_time=due, not_after=due + timedelta(minutes=1)))
+    observer = OpenTelemetryMetrics("sales", meter_provider=provider)
+    Dispatcher(store, transport, settings(), endpoint="sales", observer=observer).dispatch_due()
+    found = read(reader)
+    assert points(found["delaystore.messages"], names.OUTCOME) == {("expired",): 1}
+    assert "messaging.client.sent.messages" not in found
+
+
 def test_every_outcome_is_there_from_the_beginning(reader: InMemoryMetricReader, provider: MeterProvider) -> None:
     observer = OpenTelemetryMetrics("sales", meter_provider=provider)
     data = read(reader)["delaystore.messages"].data

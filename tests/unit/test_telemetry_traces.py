@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,16 @@ from delaystore.dispatcher import Dispatcher
 from delaystore.errors import DuplicateMessageError
 from delaystore.server.telemetry import OpenTelemetryObserver
 from delaystore.testing import FakeTransaction, SettableClock
-from tests.dispatching import REFUSED, UNCONFIRMED, UNROUTABLE, CountingStore, ScriptedTransport, message, settings
+from tests.dispatching import (
+    NOON,
+    REFUSED,
+    UNCONFIRMED,
+    UNROUTABLE,
+    CountingStore,
+    ScriptedTransport,
+    message,
+    settings,
+)
 
 THEIRS = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -183,6 +193,15 @@ def test_a_forward_that_fails_says_so(traced: Traced, answer: object, outcome: s
     assert forward.attributes["error.type"] == outcome
     assert forward.status.status_code is StatusCode.ERROR
     assert forward.status.description == reason
+
+
+def test_a_message_that_expires_says_so(traced: Traced) -> None:
+    traced.delivery.send("billing", b"", at=NOON - timedelta(hours=1), max_late=60)
+    traced.dispatch()
+    forward = traced.spans()[1]
+    assert forward.attributes is not None
+    assert forward.attributes["error.type"] == "expired"
+    assert forward.status.description == "it is 1h late; its latest delivery was 2027-01-01 11:01:00Z"
 
 
 def test_what_has_no_answer_in_an_outage_is_no_span(traced: Traced) -> None:

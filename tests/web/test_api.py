@@ -124,6 +124,21 @@ def test_messages_are_sent_read_changed_and_cancelled(call: Program, delivery: D
     assert [each.by for each in delivery.operations.changes()] == ["robot"] * 3
 
 
+def test_a_message_has_a_latest_delivery(call: Program) -> None:
+    new = {"destination": "billing", "at": "2031-01-01T00:00:00Z"}
+    call("POST", "/messages", json={**new, "message_id": "a", "max_late": "90m"}, status=201)
+    call("POST", "/messages", json={**new, "message_id": "b", "not_after": "2031-01-01T01:00:00Z"}, status=201)
+    call("POST", "/messages", json={**new, "message_id": "c", "max_late": 5}, status=201)
+    times = [call("GET", f"/messages/{name}")["not_after"] for name in "abc"]
+    assert times == ["2031-01-01T01:30:00+00:00", "2031-01-01T01:00:00+00:00", "2031-01-01T00:00:05+00:00"]
+    for wrong in ({"max_late": 0}, {"not_after": "2030-01-01T00:00:00Z"}, {"not_after": "2031-01-01T00:00:00"}):
+        call("POST", "/messages", json={**new, **wrong}, status=400)
+    both = {"max_late": 5, "not_after": "2031-01-02T00:00:00Z"}
+    call("POST", "/messages", json={**new, **both}, status=400)
+    found = call("GET", "/messages?destination=billing")["messages"]
+    assert [each["not_after"] for each in found] == times
+
+
 @pytest.mark.parametrize("odd", ["a\nb", "a\r\n", "\n", " ", "a/../b", "?#", "\u2028", "<b>"])
 def test_an_id_may_have_any_characters(call: Program, odd: str) -> None:
     call("POST", "/messages", json={"destination": "q", "delay": 9, "message_id": odd}, status=201)

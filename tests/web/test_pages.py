@@ -15,6 +15,7 @@ from delaystore.message import PARKED
 from delaystore.operations import Operations
 from delaystore.server.web import app
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
+from delaystore.stores.records import Activity, DispatcherRecord
 from tests.web.pages import Browser, Page, browser, post
 
 EVIL = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>"
@@ -129,6 +130,22 @@ def test_a_message_is_shown_whole(delivery: DelayedDelivery, here: Browser) -> N
     assert "Köln" not in hidden
     assert "Message bodies are hidden" in hidden
     assert here.get("/message", params={"id": "other"}).status_code == 404
+
+
+def test_latest_deliveries_and_expired_messages_are_shown(delivery: DelayedDelivery, here: Browser) -> None:
+    store = delivery.operable_store()
+    assert store is not None
+    delivery.send("billing", b"x", delay=HOUR, max_late=60, message_id="a")
+    delivery.send("billing", b"x", delay=HOUR, message_id="b")
+    assert "Latest delivery" in Page(here.get("/message", params={"id": "a"}).text).text
+    assert "Latest delivery" not in Page(here.get("/message", params={"id": "b"}).text).text
+    assert "Expired" not in Page(here.get("/").text).text
+    now = store.now()
+    dispatcher = DispatcherRecord(dispatcher_id="d", name="n", host="h", pid=1, version="1", since=now, heartbeat=now)
+    store.heartbeat(dispatcher, [Activity(minute=now.replace(second=0, microsecond=0), expired=4711)])
+    shown = Page(browser(app(delivery)).get("/").text).text
+    assert "Expired in the last hour" in shown
+    assert "4,711" in shown
 
 
 def test_a_next_attempt_is_shown_where_it_is_another_time_than_the_due_time(

@@ -63,7 +63,7 @@ class PostgreSqlPlan:
 
     def _select(self, since: Position | None, until: Position | None) -> Select[Any]:
         table = self._source.table
-        wanted = [table.c[name] for name in self._columns]
+        wanted = self._source.wanted(self._columns, self._connection)
         waits = _WAITS.bindparams(live=quoted_name(table, self._connection.dialect))
         return select(*wanted).where(waits, *clauses(table, self._conditions), *between(table, since, until))
 

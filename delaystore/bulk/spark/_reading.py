@@ -61,9 +61,8 @@ def read_rows(source: SqlTable, conditions: Sequence[Condition], schema: pa.Sche
 
     Raises StoreError.
     """
-    wanted = [source.table.c[name] for name in schema.names]
-    statement = select(*wanted).where(*clauses(source.table, conditions))
     with translated_errors(), source.connect() as connection:
+        statement = select(*source.wanted(schema.names, connection)).where(*clauses(source.table, conditions))
         result = connection.execution_options(yield_per=ROWS_PER_BATCH).execute(statement)
         for rows in result.partitions():
             columns = zip(*rows, strict=True)

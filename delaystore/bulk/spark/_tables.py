@@ -27,9 +27,11 @@ from sqlalchemy import (
     FromClause,
     Table,
     Tuple,
+    cast,
     func,
     literal,
     not_,
+    null,
     or_,
     select,
     text,
@@ -43,11 +45,12 @@ from delaystore.settings import TransactionMode
 from delaystore.stores import open_store
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.sql.codec import COLUMNS, ExactText, UtcDateTime, in_order
+from delaystore.stores.sql.codec import COLUMNS, NOT_AFTER, ExactText, UtcDateTime, in_order
 from delaystore.stores.sql.dialects import store_dialect_of
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import quoted_name
 from delaystore.stores.sql.schema import delayed_table
+from delaystore.stores.sql.setup import LOADED, KnownVersion
 from delaystore.stores.sql.store import SqlDelayedMessageStore
 from delaystore.stores.sql.urls import check_identifier, check_table_name, default_table_name
 
@@ -65,6 +68,13 @@ class SqlTable:
     def is_postgresql(self) -> bool:
         """Whether several connections can read from one snapshot, and rows come as Arrow data."""
         return store_dialect_of(self.engine).exports_snapshots
+
+    def wanted(self, names: Sequence[str], connection: Connection) -> list[ColumnElement[Any]]:
+        """The columns of these names; tables of version 0005 have no latest deliveries. Raises StoreError."""
+        with translated_errors():
+            lacks = NOT_AFTER in names and not KnownVersion(self.table).is_from(LOADED, connection)
+        none = cast(null(), self.table.c[NOT_AFTER].type).label(NOT_AFTER)
+        return [none if lacks and name == NOT_AFTER else self.table.c[name] for name in names]
 
     def connect(self) -> Connection:
         """A connection of no pool: closed when it is closed. Raises StoreError."""

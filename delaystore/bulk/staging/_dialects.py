@@ -44,7 +44,9 @@ from delaystore.stores.sql.codec import (
     KEY,
     MESSAGE_KEY,
     NAMES,
+    NOT_AFTER,
     ExactText,
+    UtcDateTime,
     completed,
 )
 from delaystore.stores.sql.dialects import SqlDialect
@@ -62,7 +64,7 @@ ATTEMPT: Final = "attempt"
 
 
 def staging_table(live: Table, token: str, dialect: SqlDialect, prefixes: Sequence[str] = ()) -> Table:
-    """The columns of messages, their keys, and `attempt`. Rows lie in the order in which they came.
+    """The columns of messages with their keys and latest deliveries, and `attempt`. Rows lie as they came.
 
     Where a server may refuse tables without a primary key, it is a number that the database gives.
     """
@@ -74,6 +76,7 @@ def staging_table(live: Table, token: str, dialect: SqlDialect, prefixes: Sequen
         Column(ATTEMPT, BigInteger, nullable=False),
         *(Column(column.name, column.type, nullable=column.nullable) for column in COLUMNS),
         Column(MESSAGE_KEY, ExactText(MAX_KEY_BYTES)),
+        Column(NOT_AFTER, UtcDateTime),
         prefixes=list(prefixes),
         **INNODB,
     )
@@ -81,13 +84,14 @@ def staging_table(live: Table, token: str, dialect: SqlDialect, prefixes: Sequen
 
 # Arrow's memory as PostgreSQL's binary COPY, without a Python object for each value.
 
-STAGING_COLUMNS: Final = (ATTEMPT, *NAMES, MESSAGE_KEY)
+STAGING_COLUMNS: Final = (ATTEMPT, *NAMES, MESSAGE_KEY, NOT_AFTER)
 """The columns of the stream, in its order."""
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER: Final = b"\xff\xff"
 _LENGTH_8: Final = b"\0\0\0\x08"
 _LENGTH_4: Final = b"\0\0\0\x04"
 _NULL_LENGTH: Final = -1
+_NULL: Final = _NULL_LENGTH.to_bytes(4, signed=True)
 _EPOCH: Final = (datetime(2000, 1, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)).days * 86_400_000_000
 """PostgreSQL counts microseconds from 2000, Arrow from 1970."""
 _PIECE: Final = 2**17
@@ -114,7 +118,7 @@ def _joined(rows: pa.RecordBatch, attempt: int) -> pa.Buffer:
     sent = {name: encoded(rows.column(name)) for name in rows.schema.names}
     for field in completed(sent, lambda number: [_LENGTH_4 + number.to_bytes(4)]):
         parts += field
-    parts += sent[MESSAGE_KEY]
+    parts += (*sent[MESSAGE_KEY], *sent[NOT_AFTER])
     values = [pa.scalar(part, kind) if isinstance(part, bytes) else part.cast(kind) for part in parts]
     joined = pc.binary_join_element_wise(*values, pa.scalar(b"", kind))
     _, offsets, data = joined.buffers()
@@ -125,8 +129,15 @@ def _joined(rows: pa.RecordBatch, attempt: int) -> pa.Buffer:
 
 def encoded(column: pa.Array) -> Sequence[Any]:
     """A column of times, numbers, texts or bytes: its lengths, and its values. A null has a length of its own."""
+    if column.null_count == len(column):
+        return _NULL, b""
     if pa.types.is_timestamp(column.type):
-        return _LENGTH_8, _swapped(pc.subtract(column.cast(pa.int64()), _EPOCH), "q")
+        times = _swapped(pc.subtract(column.cast(pa.int64()), _EPOCH), "q")
+        if not column.null_count:
+            return _LENGTH_8, times
+        return pc.if_else(column.is_valid(), _LENGTH_8, _NULL), pc.if_else(
+            column.is_valid(), times.cast(pa.binary()), b""
+        )
     if pa.types.is_integer(column.type):
         return _LENGTH_4, _swapped(column, "i")
     lengths = pc.binary_length(column)
@@ -429,7 +440,7 @@ def _python_rows(rows: pa.RecordBatch, attempt: int) -> Iterator[tuple[Any, ...]
     """`rows` for a driver, with the columns of the staging; times as text."""
     sent = {name: _values(rows.column(name)) for name in rows.schema.names}
     columns = completed(sent, lambda number: [number] * rows.num_rows)
-    return zip(repeat(attempt, rows.num_rows), *columns, sent[MESSAGE_KEY], strict=True)
+    return zip(repeat(attempt, rows.num_rows), *columns, sent[MESSAGE_KEY], sent[NOT_AFTER], strict=True)
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -29,7 +29,7 @@ from delaystore.stores.records import Change, LoadChange
 from delaystore.stores.shared import unlike
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PendingPartition
-from delaystore.stores.sql.codec import LOAD, MESSAGE_KEY, NAMES, in_order, message_columns
+from delaystore.stores.sql.codec import LIMITED, LOAD, MESSAGE_KEY, NOT_AFTER, in_order, message_columns
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.operating.operations import LoadChanges
@@ -52,7 +52,7 @@ _NOT_AGAIN: Final = "leave it out, or set the option onDuplicate to ignore or re
 _ONE_EACH: Final = "leave one row of each, or set the option onDuplicate to ignore, which keeps any one of them"
 
 
-_COLUMNS: Final = [*NAMES, LOAD]
+_COLUMNS: Final = [*LIMITED, LOAD]
 """The columns that a row of a load has in the table of messages."""
 
 
@@ -110,7 +110,7 @@ class Promotion:
         with self._holding():
             pass
         try:
-            with translated_errors(), partitions.filled(self._fill, fewest, _COLUMNS, self._number) as self._partition:
+            with translated_errors(), partitions.filled(self._fill, fewest, self._number) as self._partition:
                 return self._run()
         except (DuplicateMessageError, StoreUnavailableError) as error:
             self._partition = None  # `_run` decides about others' messages
@@ -346,19 +346,20 @@ class Promotion:
     def _place_keyed(self, bound: BoundSqlStore) -> tuple[int, int]:
         """Store messages with a key, the first due first: the later one of two with one key is the new one.
 
-        One after the other: a bulk partition does not support keys. Returns how
-        many were stored, and how many left out.
+        One after the other: a bulk partition does not support keys. Returns how many were stored, and how many left
+        out.
         """
-        connection, staging, stored, left_out = bound.connection, self._staging, 0, 0
-        columns = [*message_columns(staging), staging.c[MESSAGE_KEY]]
+        connection, staging, stored = bound.connection, self._staging, list[str]()
+        columns = [*message_columns(staging), staging.c[MESSAGE_KEY], staging.c[NOT_AFTER]]
         keyed = select(*columns).where(self._has_key()).order_by(*in_order(staging))
         rows = connection.execute(keyed).all()
         if not rows:
             return 0, 0
         due_times = self._due_times_of_replaced(connection)
         replaced = self._holders_of_keys(connection)
+        former = bound.loads_of(list(replaced))
         for row in rows:
-            message = to_readable_message(row, row.message_key)
+            message = to_readable_message(row, row.message_key, row.not_after)
             try:
                 if message.message_id in due_times:
                     message = unlike(message, message.message_id, due_times[message.message_id])
@@ -373,12 +374,15 @@ class Promotion:
                 if self._on_duplicate is OnDuplicate.ERROR:
                     raise
                 is_stored = False
-            stored, left_out = stored + is_stored, left_out + (not is_stored)
+            if is_stored:
+                stored.append(message.message_id)
         live = self._database.live
         of_load = update(live).values({live.c[LOAD]: self._number})
-        connection.execute(of_load.where(live.c.message_id.in_(select(staging.c.message_id).where(self._has_key()))))
+        these = of_load.where(self._database.dialect.among(live.c.message_id, "ids"))
+        connection.execute(these, {"ids": stored})
+        LoadChanges(bound).note(Counter(former.values()), LoadChange.REPLACED)
         self._replaced += len(replaced)
-        return stored, left_out
+        return len(stored), len(rows) - len(stored)
 
     def _due_times_of_replaced(self, connection: Connection) -> Mapping[str, datetime]:
         """The due times of the waiting messages whose ids rows with a key have, by id; none unless they are replaced.
@@ -438,7 +442,7 @@ class Promotion:
     def _staged(self) -> Select[Any]:
         """Those without a key, in the order in which they lie. Each chunk is sorted, as suits the primary key."""
         staging, number = self._staging, literal(self._number, Integer)
-        return select(*message_columns(staging), number.label(LOAD)).where(self._has_no_key())
+        return select(*(staging.c[name] for name in LIMITED), number.label(LOAD)).where(self._has_no_key())
 
     def _has_no_key(self) -> ColumnElement[bool]:
         return self._chosen() & self._staging.c[MESSAGE_KEY].is_(None)

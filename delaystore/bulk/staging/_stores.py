@@ -31,7 +31,7 @@ from delaystore.message import DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import open_store
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
-from delaystore.stores.sql.codec import completed
+from delaystore.stores.sql.codec import NOT_AFTER, completed
 from delaystore.stores.sql.errors import configuration_errors
 from delaystore.stores.sql.rows import to_readable_message
 from delaystore.stores.sql.urls import database_url, sqlite_file
@@ -119,6 +119,7 @@ def check_plain_options(options: StoreOptions) -> None:
         raise ConfigurationError("the options schema and table are for SQL stores; leave them out")
 
 
+_NO_LIMITS: Final = "this store keeps no latest delivery; leave out the column not_after or max_late"
 _ONLY_IGNORE: Final = (
     "this store keeps messages at once, so a load cannot be undone; set the option onDuplicate to ignore if "
     "you want that, or load into PostgreSQL, MariaDB, MySQL or SQLite"
@@ -133,7 +134,10 @@ class _PlainSink(AttemptSink):
     @override
     def write(self, batch: pa.RecordBatch) -> None:
         for start in range(0, batch.num_rows, BATCH):
-            messages = [to_readable_message(completed(row, int)) for row in batch.slice(start, BATCH).to_pylist()]
+            rows = batch.slice(start, BATCH).to_pylist()
+            messages = [to_readable_message(completed(row, int), not_after=row[NOT_AFTER]) for row in rows]
+            if not self._store.keeps_not_after and any(message.not_after is not None for message in messages):
+                raise ConfigurationError(_NO_LIMITS)
             self._skipped += self._store_new(messages)
             self._count += len(messages)
 

@@ -18,6 +18,7 @@ from delaystore.ingress.reading.content import (
 )
 from delaystore.ingress.reading.destinations import AllowedDestinations, DestinationRule
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
+from delaystore.ingress.reading.forms.due_time import latest_delivery
 from delaystore.ingress.reading.forms.naming import usual_forms
 from delaystore.ingress.reading.forms.nservicebus import is_timeout
 from delaystore.ingress.reading.incoming import IncomingMessage, RejectedMessageError, SagaCleared
@@ -163,10 +164,12 @@ class IncomingReader:
     def _message(
         self, incoming: IncomingMessage, content: IncomingContent, delay: Delay, destination: str
     ) -> DelayedMessage:
+        not_after = latest_delivery(content, delay.due_time)
         message = DelayedMessage(
             message_id=delay.message_id or content.message_id or new_message_id(),
             destination=destination,
             due_time=delay.due_time,
+            not_after=not_after,
             body=incoming.body,
             headers=content.headers or NOTHING,
             properties=content.properties or NOTHING,

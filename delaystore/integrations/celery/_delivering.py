@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
 from kombu.exceptions import OperationalError
@@ -14,8 +15,14 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
-from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError, StoreUnavailableError
-from delaystore.integrations.celery._wire import Envelope, TaskDue, envelope
+from delaystore.errors import (
+    ConfigurationError,
+    DuplicateMessageError,
+    MessageBeingDispatchedError,
+    StoreSetupError,
+    StoreUnavailableError,
+)
+from delaystore.integrations.celery._wire import Envelope, TaskDue, envelope, time_after
 
 _OF_SESSION: Final = "delaystore_celery_committed"
 """The key in Session.info of actions that wait for its commit; one pair of listeners per session serves them all."""
@@ -161,6 +168,17 @@ class TaskKeeper:
             time.sleep(_PAUSE)
 
     def _send(self, sender: DelayedDelivery | EnlistedDelivery, task: Envelope) -> None:
+        late = time_after(self._due.at, task.headers)
+        try:
+            self._send_with_limit(sender, task, late)
+        except (ConfigurationError, StoreSetupError):
+            if late is None:
+                raise
+            self._send_with_limit(sender, task, None)  # the store keeps none, and the worker says that it expired
+
+    def _send_with_limit(
+        self, sender: DelayedDelivery | EnlistedDelivery, task: Envelope, max_late: timedelta | None
+    ) -> None:
         sender.send(
             task.destination,
             task.body,
@@ -169,6 +187,7 @@ class TaskKeeper:
             headers=task.headers,
             properties=task.properties,
             message_id=self._task_id,
+            max_late=max_late,
         )
 
     def _is_stored(self, task: Envelope) -> bool:

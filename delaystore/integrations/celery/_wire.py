@@ -13,6 +13,7 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from delaystore.errors import UnsupportedMessageError
 from delaystore.message import PROPERTY_TYPES
+from delaystore.text import parse_time
 
 DUE: Final = "delayed_until"
 """The header that tells a task, as `self.request.get("delayed_until")`, when it was to run."""
@@ -97,6 +98,19 @@ def time_to_live(seconds: float) -> str | None:
     """The message property, in milliseconds; None: no time is left, or more than RabbitMQ knows."""
     left = int(seconds * 1000)
     return str(left) if 0 < left <= _LONGEST_EXPIRATION else None
+
+
+def time_after(due: datetime, headers: Mapping[str, Any]) -> timedelta | None:
+    """From the due time of a task to its `expires`, which is an instant in its message.
+
+    None: it has none, or has expired before it is due; a worker then gets the task, and says so.
+    """
+    expires = headers.get("expires")
+    try:
+        late = parse_time(expires) - due if isinstance(expires, str) else timedelta(0)
+    except (TypeError, ValueError):  # a time without a zone is the worker's to read
+        return None
+    return late if late > timedelta(0) else None
 
 
 def without_eta(headers: Mapping[str, Any], due: datetime) -> dict[str, Any]:

@@ -159,7 +159,12 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
     fieldsets = (
         (
             None,
-            {"fields": ("message_id", "destination", "key", "due_time", "next_attempt", "failed_attempts", "failures")},
+            {
+                "fields": (
+                    *("message_id", "destination", "key", "due_time", "latest_delivery", "next_attempt"),
+                    *("failed_attempts", "failures"),
+                )
+            },
         ),
         ("Content", {"fields": ("properties", "headers", "body")}),
     )
@@ -244,6 +249,11 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
     def due_time(self, obj: WaitingMessage) -> str:
         """When it is due, in Django's current time zone."""
         return _local(unmarked(obj.message))
+
+    def latest_delivery(self, obj: WaitingMessage) -> str:
+        """When it expires, if it does."""
+        limit = obj.message.not_after
+        return self.get_empty_value_display() if limit is None else _local(limit)
 
     def next_attempt(self, obj: WaitingMessage) -> str:
         """When a dispatcher tries it next."""

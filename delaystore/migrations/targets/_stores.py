@@ -124,6 +124,8 @@ class StoreTarget(MigrationTarget):
 
 def store_each(store: ManagedDelayedMessageStore, messages: Sequence[DelayedMessage]) -> list[Outcome]:
     """Store all at once; one by one where that fails. An outcome for each; see `MigrationTarget.send`."""
+    if not store.keeps_not_after and any(message.not_after is not None for message in messages):
+        return [_store_one(store, message) for message in messages]
     try:
         store.store_many(messages)
     except (MessageBeingStoredError, MessageBeingDispatchedError):
@@ -138,6 +140,8 @@ def store_each(store: ManagedDelayedMessageStore, messages: Sequence[DelayedMess
 
 
 def _store_one(store: ManagedDelayedMessageStore, message: DelayedMessage) -> Outcome:
+    if message.not_after is not None and not store.keeps_not_after:
+        return Outcome(OutcomeKind.REFUSED, "it has a latest delivery, which the target would not keep")
     try:
         store.store_many([message])  # unlike `store`, it leaves the transaction of a bound store as it was if it fails
     except DuplicateMessageError:

@@ -31,7 +31,7 @@ from delaystore.server.configuration.values import (
 )
 from delaystore.server.web.http import is_loopback
 from delaystore.server.web.users import accounts_from_environment, accounts_of, tokens_of
-from delaystore.settings import Audit, DelayedDeliverySettings, transaction_mode
+from delaystore.settings import Audit, DelayedDeliverySettings, OnExpired, transaction_mode
 from delaystore.stores.sql.dialects import DIALECTS
 from delaystore.stores.sql.urls import database_url, default_table_name, same_address
 
@@ -167,6 +167,7 @@ class DispatcherConfiguration(Table, frozen=True, kw_only=True):
     poll_interval: TimeSpan = _DEFAULTS.poll_interval
     maximum_sleep: TimeSpan = _DEFAULTS.maximum_sleep
     handover_horizon: Annotated[timedelta, Span(zero=True)] = _DEFAULTS.handover_horizon
+    on_expired: OnExpired = _DEFAULTS.on_expired
     dispatch_timeout: TimeSpan = _DEFAULTS.dispatch_timeout
     store_timeout: TimeSpan = _DEFAULTS.store_timeout
 

@@ -34,7 +34,7 @@ TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 _W3C: Final = TraceContextTextMapPropagator()
 _NANOSECONDS: Final = 1_000_000_000
-_TRACED: Final = ("delivered", "moved_to_error_queue", "failed", "deferred")
+_TRACED: Final = ("delivered", "moved_to_error_queue", "expired", "failed", "deferred")
 """Outcomes that become spans; a message without an answer in an outage is tried again and again."""
 
 

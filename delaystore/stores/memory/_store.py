@@ -101,6 +101,7 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
 
     """
 
+    keeps_not_after: ClassVar[bool] = True
     key_timeout: ClassVar = KEY_TIMEOUT
     """Seconds for which a message waits to be stored whose id or key is being dispatched."""
 

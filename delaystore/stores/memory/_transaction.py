@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from typing_extensions import override
 
@@ -70,6 +70,8 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
     that `owner`, the store it came from, has leased. `get`, `cancel` and `reschedule` see the block's own changes.
     `instead`: what to do once it has ended, for the error message.
     """
+
+    keeps_not_after: ClassVar[bool] = True
 
     def __init__(self, waiting: WaitingMessages, clock: Clock, owner: object, instead: str) -> None:
         self._waiting = waiting

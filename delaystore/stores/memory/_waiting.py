@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from delaystore.message import PARKED, DelayedMessage, marked, utc, with_attempt
+from delaystore.message import PARKED, DelayedMessage, marked, moved, utc, with_attempt
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.records import (
     Activity,
@@ -313,8 +313,9 @@ def after_failed_delivery(message: DelayedMessage, failure: FailedDelivery) -> D
 
 
 def rescheduled(message: DelayedMessage, due_time: datetime) -> DelayedMessage:
-    """`message`, due at `due_time`, as if forwarding had never failed."""
-    return replace(message, due_time=due_time, failure_count=0, next_attempt=due_time)
+    """`message`, due at `due_time`, as if forwarding had never failed; its latest delivery moves with it."""
+    limit = moved(message, due_time)
+    return replace(message, due_time=due_time, failure_count=0, next_attempt=due_time, not_after=limit)
 
 
 def parked(message: DelayedMessage) -> DelayedMessage:

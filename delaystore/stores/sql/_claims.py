@@ -19,6 +19,7 @@ from delaystore.stores.sql._statements import (
     fitting,
 )
 from delaystore.stores.sql.rows import position_of_row, time_or_earliest
+from delaystore.stores.sql.setup import KnownVersion
 
 Rows = Sequence[Row[*tuple[Any, ...]]]
 
@@ -26,8 +27,8 @@ Rows = Sequence[Row[*tuple[Any, ...]]]
 class Claims(ABC):
     """The claims made on one connection, which `connection` returns: a caller's Session may get another one."""
 
-    def __init__(self, connection: Callable[[], Connection], sql: Statements) -> None:
-        self._connection, self._sql = connection, sql
+    def __init__(self, connection: Callable[[], Connection], sql: Statements, version: KnownVersion) -> None:
+        self._connection, self._sql, self._version = connection, sql, version
 
     @abstractmethod
     def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
@@ -69,8 +70,10 @@ class RowLocks(Claims):
 
     _sql: RowLockStatements
 
-    def __init__(self, connection: Callable[[], Connection], sql: RowLockStatements, *, committing: bool) -> None:
-        super().__init__(connection, sql)
+    def __init__(
+        self, connection: Callable[[], Connection], sql: RowLockStatements, version: KnownVersion, *, committing: bool
+    ) -> None:
+        super().__init__(connection, sql, version)
         self._to_begin = committing
         self._claimed: dict[tuple[Any, str], str] = {}
         """Which message_id lies where, by partition and location: in one place there is but one."""
@@ -81,7 +84,7 @@ class RowLocks(Claims):
         if self._to_begin:
             self._sql.dialect.begin_claiming(self._connection())
             self._to_begin = False
-        statement, position = self._sql.due.after(after)
+        statement, position = self._sql.as_of(self._version, self._connection()).due.after(after)
         values = {"at": at, "limit": limit, "most_bytes": most_bytes, **position}
         rows = self._connection().execute(statement, values).all()
         # A locked row stays where it is until this transaction ends, so its location serves to remove it. An id would
@@ -126,15 +129,16 @@ class CandidateLocks(Claims):
     def claim(self, at: datetime, limit: int, most_bytes: int, after: Position | None) -> Rows:
         """Search behind candidates that others have locked, until there are enough or no more."""
         claimed: list[Row[*tuple[Any, ...]]] = []
+        sql = self._sql.as_of(self._version, self._connection())
         while len(claimed) < limit:
             wanted = limit - len(claimed)
-            statement, position = self._sql.candidates.after(after)
+            statement, position = sql.candidates.after(after)
             candidates = self._connection().execute(statement, {"at": at, "limit": wanted, **position}).all()
             chosen = fitting(candidates, most_bytes, at_least_one=not claimed)
             if not chosen:
                 break
             values = {"at": at, "ids": [row.message_id for row in chosen]}
-            locked = self._connection().execute(self._sql.lock_candidates, values).all()
+            locked = self._connection().execute(sql.lock_candidates, values).all()
             claimed += locked
             most_bytes -= sum(len(row.body) for row in locked)
             if len(candidates) < wanted and len(chosen) == len(candidates):
@@ -160,13 +164,14 @@ class Leases(Claims):
         self,
         connection: Callable[[], Connection],
         sql: LeaseStatements,
+        version: KnownVersion,
         *,
         token: str,
         lease: timedelta,
         now: Callable[[], datetime],
         committing: bool,
     ) -> None:
-        super().__init__(connection, sql)
+        super().__init__(connection, sql, version)
         self._token, self._lease, self._now = token, lease, now
         self._committing = committing
 
@@ -181,7 +186,7 @@ class Leases(Claims):
         now = self._now()
         values = {"at": at, "limit": limit, "most_bytes": most_bytes, "now": now}
         values |= {"token": self._token, "lease_end": now + self._lease}
-        statement, position = self._sql.claim_due.after(after)
+        statement, position = self._sql.as_of(self._version, self._connection()).claim_due.after(after)
         rows = self._connection().execute(statement, values | position).all()
         # If the process dies between this commit and the removal, the lease expires and the messages are sent again.
         # Without the commit, SQLite's only writer would be this transaction for as long as the broker takes.

@@ -34,6 +34,7 @@ from delaystore.errors import (
     KeyInUseError,
     MessageBeingStoredError,
     StoreError,
+    StoreSetupError,
     StoreUnavailableError,
 )
 from delaystore.message import DelayedMessage, KeyRule, OnKey, new_message_id, time_left, unmarked
@@ -49,12 +50,16 @@ from delaystore.stores.shared import (
     unlike,
 )
 from delaystore.stores.sql._statements import Statements
-from delaystore.stores.sql.codec import FIRST_SENT, MESSAGE_KEY, NAMES
+from delaystore.stores.sql.codec import FIRST_SENT, MESSAGE_KEY, NOT_AFTER
 from delaystore.stores.sql.dialects import Claiming
 from delaystore.stores.sql.dialects.base import CandidateRows, KeyUpserts, row_with
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.rows import to_row
 
+_NO_LIMITS: Final = (
+    "the message cannot be stored, because the store's tables are of an earlier release, which keeps no latest "
+    "delivery; run `delaystore setup`, or send without not_after and max_late"
+)
 _MAX_WAIT: Final = "max_wait"
 """The parameter of a bound, in microseconds."""
 
@@ -123,6 +128,16 @@ class Keyed(ABC):
                 raise DuplicateMessageError([message.message_id]) from None
             raise
 
+    def _new_row(self, message: DelayedMessage, first_sent: datetime) -> dict[str, Any]:
+        """The values of the row that a message with a key gets.
+
+        Where the table has latest deliveries, the row has one or NULL, so that none is left of a replaced message.
+        """
+        row = to_row(message) | {MESSAGE_KEY: message.key, FIRST_SENT: first_sent}
+        if not self._sql.has_limits and message.not_after is not None:
+            raise StoreSetupError(_NO_LIMITS)
+        return row | {NOT_AFTER: message.not_after} if self._sql.has_limits else row
+
     @abstractmethod
     def _apart(self, connection: Connection) -> AbstractContextManager[object]:
         """A block that is undone when it raises, and waits no longer than our timeout."""
@@ -182,7 +197,7 @@ class OneStatement(Keyed):
 
     @override
     def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
-        values: dict[str, Any] = _new_row(message, now) | {"now": now}
+        values: dict[str, Any] = self._new_row(message, now) | {"now": now}
         is_bounded = latest_due_time(now, rule) is not None
         if is_bounded and rule.max_wait is not None:
             values[_MAX_WAIT] = round(rule.max_wait.total_seconds() * 1_000_000)
@@ -204,19 +219,24 @@ class OneStatement(Keyed):
                     return {"due_time": self._dialect.marked(table.c.due_time)}, None
                 if on_key is OnKey.REJECT:  # to write the key again waits as well
                     return {MESSAGE_KEY: new[MESSAGE_KEY]}, table.c.message_id != new.message_id
-                values = {name: new[name] for name in (*NAMES, FIRST_SENT)}
+                values = {name: new[name] for name in (*self._sql.names, FIRST_SENT)}
                 if on_key is OnKey.DEBOUNCE:
                     values[FIRST_SENT] = first = func.coalesce(table.c[FIRST_SENT], new[FIRST_SENT])
                     if is_bounded:
                         span = bindparam(_MAX_WAIT, type_=BigInteger)
                         capped = self._dialect.capped(new.due_time, first, span)
                         values |= {"due_time": capped, "next_attempt": capped}
+                        if self._sql.has_limits:
+                            values[NOT_AFTER] = self._dialect.moved(new[NOT_AFTER], new.due_time, capped)
                 unlike = self._dialect.unlike(values["due_time"], table.c.due_time)
                 is_same = table.c.message_id == new.message_id
                 values["due_time"] = case((is_same, unlike), else_=values["due_time"])
                 return values, None
 
-            self._statements[chosen] = self._upserts.insert_keyed(table, self._sql.partitions, changes, self.timeout)
+            names = (*self._sql.names, MESSAGE_KEY, FIRST_SENT)
+            self._statements[chosen] = self._upserts.insert_keyed(
+                table, self._sql.partitions, names, changes, self.timeout
+            )
         return self._statements[chosen]
 
     def _refusal(self, connection: Connection, message: DelayedMessage, rule: KeyRule) -> Exception:
@@ -268,7 +288,9 @@ class LockedRow(Keyed):
     @memoized_property
     def _replace(self) -> Update:
         table = self._table
-        new = {table.c[name]: bindparam(f"new_{name}", type_=table.c[name].type) for name in (*NAMES, FIRST_SENT)}
+        new = {
+            table.c[name]: bindparam(f"new_{name}", type_=table.c[name].type) for name in (*self._sql.names, FIRST_SENT)
+        }
         return update(table).where(row_with(table)).values(new)
 
     place_and_tell = Keyed.place  # it locks the row that it replaces, and so knows it
@@ -343,7 +365,7 @@ class LockedRow(Keyed):
         if rule.on_key is OnKey.DEBOUNCE and row[2] is not None:
             first_sent = row[2]
         message = unlike(bounded(message, first_sent, rule), found, row.due_time)
-        values = {f"new_{name}": value for name, value in _new_row(message, first_sent).items()}
+        values = {f"new_{name}": value for name, value in self._new_row(message, first_sent).items()}
         connection.execute(self._replace, {"id": found, **values})
         replaced = MessageBefore(
             message_id=found, destination=row.destination, due_time=unmarked(row), key=row.message_key
@@ -353,7 +375,7 @@ class LockedRow(Keyed):
     def _is_inserted(self, connection: Connection, message: DelayedMessage, now: datetime) -> bool:
         """False: another message has the key."""
         try:
-            connection.execute(self._insert, _new_row(message, now))
+            connection.execute(self._insert, self._new_row(message, now))
         except IntegrityError as error:
             if self._dialect.fault(error) is not Fault.DUPLICATE or self._candidates.is_of_primary_key(error):
                 raise
@@ -369,10 +391,6 @@ class LockedRow(Keyed):
                 raise
             raise KeyInUseError(key) from None
         return None if row is None or row[1] != key else row
-
-
-def _new_row(message: DelayedMessage, first_sent: datetime) -> dict[str, Any]:
-    return to_row(message) | {MESSAGE_KEY: message.key, FIRST_SENT: first_sent}
 
 
 @lru_cache(maxsize=128)

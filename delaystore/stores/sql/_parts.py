@@ -14,8 +14,8 @@ from delaystore.clock import Clock, ClockReading, ExtrapolatedClock
 from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError, MessageBeingStoredError
 from delaystore.message import DelayedMessage
 from delaystore.stores.sql._claims import CandidateLocks, Claims, DueScan, Leases, RowLocks
-from delaystore.stores.sql._keyed import Keyed
-from delaystore.stores.sql._statements import LeaseStatements, RowLockStatements, Statements
+from delaystore.stores.sql._keyed import Keyed, keyed_of
+from delaystore.stores.sql._statements import Inserts, LeaseStatements, RowLockStatements, Statements
 from delaystore.stores.sql.dialects import Claiming, StoreDialect
 from delaystore.stores.sql.engine import Connections, connections_of
 from delaystore.stores.sql.errors import translated_errors
@@ -144,14 +144,22 @@ class StoreParts:
             return Leases(
                 connection,
                 sql,
+                self.version,
                 token=token or Leases.new_token(),
                 lease=self.lease,
                 now=lambda: self.clock.now_on(connection()),
                 committing=committing,
             )
         if isinstance(sql, RowLockStatements):
-            return RowLocks(connection, sql, committing=committing)
-        return CandidateLocks(connection, sql)
+            return RowLocks(connection, sql, self.version, committing=committing)
+        return CandidateLocks(connection, sql, self.version)
+
+    def keyed_in(self, connection: Connection) -> Keyed:
+        """Stores messages with a key in the table as it is."""
+        return keyed_of(self.statements.as_of(self.version, connection), self.keyed.timeout)
+
+    def _inserts_of(self, message: DelayedMessage) -> Inserts:
+        return self.statements.inserts if message.not_after is None else self.statements.inserts_with_limit
 
     def insert(self, connection: Connection, message: DelayedMessage) -> None:
         """Insert a row.
@@ -159,19 +167,20 @@ class StoreParts:
         Raises DuplicateMessageError where its message_id is there, claimed or not, MessageBeingStoredError where it
         may be in a moment, and the driver's errors.
         """
-        self._check(connection, message, self.statements.insert)
+        self._check(connection, message, self._inserts_of(message).insert)
 
     def insert_alone(self, connection: Connection, message: DelayedMessage, wake: str | None) -> None:
         """`insert` in a transaction of one statement, which also wakes dispatchers with the payload `wake`."""
-        notifying = None if wake is None else self.statements.insert_and_notify
+        inserts = self._inserts_of(message)
+        notifying = None if wake is None else inserts.insert_and_notify
         if notifying is None:
-            self._check(connection, message, self.statements.insert_alone)
+            self._check(connection, message, inserts.insert_alone)
         else:
             self._check(connection, message, notifying, wake)
 
     def insert_enlisted(self, connection: Connection, message: DelayedMessage, wake: str) -> None:
         """`insert` in a caller's transaction, whose commit wakes dispatchers where the database can."""
-        notifying = self.statements.insert_enlisted
+        notifying = self._inserts_of(message).insert_enlisted
         if notifying is None:
             self.insert(connection, message)
         else:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -53,10 +53,14 @@ from delaystore.message import (
 from delaystore.stores.abc import COUNTED, Count, ManagedDelayedMessageStore, Page
 from delaystore.stores.records import GRID, TICK
 from delaystore.stores.shared import check_number, seconds_of, start_of
+from delaystore.stores.sql import setup
 from delaystore.stores.sql.codec import (
     FAILURES,
     FAILURES_OF,
+    LIMITED,
     MESSAGE_KEY,
+    NAMES,
+    NOT_AFTER,
     Json,
     UtcDateTime,
     in_order,
@@ -85,7 +89,7 @@ def locked_and_fitting(locking: Select[Any]) -> Select[Any]:
     """The first rows of a search that locks them; rows that do not fit stay locked, and unread."""
     locked = locking.cte("locked")
     sized = select(*locked.c, size_of(locked.c.body)).subquery("sized")
-    return _fitting(sized, [*message_columns(sized), sized.c[PARTITION], sized.c[LOCATION]])
+    return _fitting(sized, [*message_columns(sized), sized.c[NOT_AFTER], sized.c[PARTITION], sized.c[LOCATION]])
 
 
 def fitting_ids(statement: Select[Any], table: Table) -> Select[Any]:
@@ -168,8 +172,45 @@ def is_postponed(table: FromClause, dialect: StoreDialect) -> ColumnElement[bool
 _StatementT = TypeVar("_StatementT", Select[Any], Update, Delete)
 
 
+class Inserts:
+    """The inserts of one message, whose row has the columns `names`."""
+
+    def __init__(self, table: Table, partitions: Table | None, dialect: StoreDialect, names: Sequence[str]) -> None:
+        self._table, self._partitions, self._dialect, self._names = table, partitions, dialect, names
+
+    @memoized_property
+    def insert(self) -> Insert:
+        """In a transaction of several statements."""
+        insert = self._dialect.insert_message(self._table, self._partitions, self._names)
+        return insert.execution_options(preserve_rowcount=True)
+
+    @memoized_property
+    def insert_alone(self) -> Insert:
+        """Alone in its transaction."""
+        insert = self._dialect.insert_alone(self._table, self._partitions, self._names)
+        return insert.execution_options(preserve_rowcount=True)
+
+    @memoized_property
+    def insert_and_notify(self) -> Executable | None:
+        """`insert_alone` that wakes dispatchers; None where the database cannot."""
+        notifications = self._dialect.notifications
+        if notifications is None:
+            return None
+        return notifications.insert_and_notify(self._table, self._partitions, self._names)
+
+    @memoized_property
+    def insert_enlisted(self) -> Executable | None:
+        """`insert` in a caller's transaction that wakes dispatchers; None where the database cannot."""
+        notifications = self._dialect.notifications
+        if notifications is None:
+            return None
+        return notifications.insert_enlisted(self._table, self._partitions, self._names)
+
+
 class Statements:
     """The statements about one endpoint's table, each built when it is first used.
+
+    `has_limits`: whether the table has the column of latest deliveries; see `as_of`.
 
     Parameters: `at`, `limit`, `most_bytes`, `id`, `ids`, `line` (of a failed attempt), `locations`, `now`,
     `microseconds`, `new_due_time`, `new_next_attempt`, `seconds`, `channel`, `payload`, and those of a position.
@@ -178,8 +219,26 @@ class Statements:
     two threads build a statement at once, one of the two stays.
     """
 
-    def __init__(self, table: Table, dialect: StoreDialect) -> None:
-        self.table, self.dialect = table, dialect
+    def __init__(self, table: Table, dialect: StoreDialect, *, has_limits: bool = True) -> None:
+        self.table, self.dialect, self.has_limits = table, dialect, has_limits
+
+    def as_of(self, version: setup.KnownVersion, connection: Connection) -> Self:
+        """The statements for the table as it is: before version 0006 it lacks the column of latest deliveries."""
+        return self if version.is_from(setup.LOADED, connection) else self._without_limits
+
+    @memoized_property
+    def _without_limits(self) -> Self:
+        return type(self)(self.table, self.dialect, has_limits=False)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The columns of a message that the table has."""
+        return LIMITED if self.has_limits else NAMES
+
+    @memoized_property
+    def not_after(self) -> ColumnElement[Any]:
+        """A row's latest delivery; NULL where the table has no such column."""
+        return (self.dialect.time_of_python(self.table.c[NOT_AFTER]) if self.has_limits else null()).label(NOT_AFTER)
 
     # Other tables.
 
@@ -194,6 +253,9 @@ class Statements:
         return OperatingTables(self.table, self.dialect)
 
     # What is added where claims are leases; see LeaseStatements.
+
+    _free: ClassVar[Mapping[str, Any]] = {}
+    """The values of a row that no dispatcher has claimed."""
 
     def _owned(self, statement: _StatementT) -> _StatementT:
         """`statement`, limited to rows that the claimer has claimed. Row locks need no condition: see Claims."""
@@ -227,7 +289,8 @@ class Statements:
     @memoized_property
     def _due(self) -> Select[Any]:
         table = self.table
-        return select(*message_columns(table)).where(self._is_due).order_by(*in_order(table)).limit(self._limit)
+        due = select(*message_columns(table), self.not_after).where(self._is_due)
+        return due.order_by(*in_order(table)).limit(self._limit)
 
     @memoized_property
     def first(self) -> Search[Select[Any]]:
@@ -259,27 +322,14 @@ class Statements:
     # Inserts.
 
     @memoized_property
-    def insert(self) -> Insert:
-        """Of one message, in a transaction of several statements."""
-        insert = self.dialect.insert_message(self.table, self.partitions)
-        return insert.execution_options(preserve_rowcount=True)
+    def inserts(self) -> Inserts:
+        """Of a message without a latest delivery: they also serve the table of an earlier release."""
+        return Inserts(self.table, self.partitions, self.dialect, NAMES)
 
     @memoized_property
-    def insert_alone(self) -> Insert:
-        """Of one message, alone in its transaction."""
-        return self.dialect.insert_alone(self.table, self.partitions).execution_options(preserve_rowcount=True)
-
-    @memoized_property
-    def insert_and_notify(self) -> Executable | None:
-        """`insert_alone` that wakes dispatchers; None where the database cannot."""
-        notifications = self.dialect.notifications
-        return None if notifications is None else notifications.insert_and_notify(self.table, self.partitions)
-
-    @memoized_property
-    def insert_enlisted(self) -> Executable | None:
-        """`insert` in a caller's transaction that wakes dispatchers; None where the database cannot."""
-        notifications = self.dialect.notifications
-        return None if notifications is None else notifications.insert_enlisted(self.table, self.partitions)
+    def inserts_with_limit(self) -> Inserts:
+        """Of a message with a latest delivery."""
+        return Inserts(self.table, self.partitions, self.dialect, LIMITED)
 
     # Changes of messages, by their ids.
 
@@ -310,10 +360,15 @@ class Statements:
 
     @memoized_property
     def reschedule(self) -> Update:
-        """A new due time, without failures, for the rows that the dialect adds."""
-        new_time: BindParameter[Any] = bindparam("new_due_time")
-        values = {"due_time": new_time, "next_attempt": new_time, "failure_count": 0}
-        return self._freeing(update(self.table).values(values))
+        """A new due time, without failures, for the rows that the dialect adds; a latest delivery moves with it."""
+        table = self.table
+        new_time: BindParameter[Any] = bindparam("new_due_time", type_=UtcDateTime)
+        values: dict[Any, Any] = {}
+        if self.has_limits:  # first, as MySQL goes by values that were set before
+            limit = table.c[NOT_AFTER]
+            values[limit] = self.dialect.moved(self.dialect.time_of_python(limit), table.c.due_time, new_time)
+        values |= {table.c.due_time: new_time, table.c.next_attempt: new_time, table.c.failure_count: 0}
+        return update(table).ordered_values(*values.items(), *self._free.items())
 
     @memoized_property
     def unmarked(self) -> ColumnElement[datetime]:
@@ -325,12 +380,13 @@ class Statements:
         """`reschedule` to the due time that a row has, and `microseconds` more."""
         table, dialect = self.table, self.dialect
         due_time = dialect.later(self.unmarked, bindparam("microseconds", type_=BigInteger))
-        values = {  # in the order of columns, as MySQL goes by values that were set before
-            "due_time": due_time,
-            "next_attempt": dialect.once_assigned(table.c.due_time, due_time),
-            "failure_count": 0,
-        }
-        return self._freeing(update(table).values(values))
+        values: dict[Any, Any] = {}  # in this order, as MySQL goes by values that were set before
+        if self.has_limits:
+            limit = table.c[NOT_AFTER]
+            values[limit] = dialect.moved(dialect.time_of_python(limit), self.unmarked, due_time)
+        next_attempt = dialect.once_assigned(table.c.due_time, due_time)
+        values |= {table.c.due_time: due_time, table.c.next_attempt: next_attempt, table.c.failure_count: 0}
+        return update(table).ordered_values(*values.items(), *self._free.items())
 
     def is_within(self, first: datetime, last: datetime) -> ColumnElement[bool]:
         """Whether a row is due between two times, without marks."""
@@ -405,7 +461,8 @@ class Statements:
     def shown(self) -> Select[Any]:
         """All of a message."""
         table = self.table
-        return select(*message_columns(table), table.c[MESSAGE_KEY], table.c[FAILURES], table.c[FAILURES_OF])
+        more = (self.not_after, *(table.c[name] for name in (MESSAGE_KEY, FAILURES, FAILURES_OF)))
+        return select(*message_columns(table), *more)
 
     @memoized_property
     def get(self) -> Select[Any]:
@@ -450,9 +507,10 @@ class Statements:
 class RowLockStatements(Statements):
     """Where claims are row locks."""
 
-    def __init__(self, table: Table, dialect: StoreDialect, located: LocatedRows) -> None:
-        super().__init__(table, dialect)
-        self._located = located
+    @property
+    def _located(self) -> LocatedRows:
+        assert self.dialect.located is not None
+        return self.dialect.located
 
     @memoized_property
     def due(self) -> Search[Select[Any]]:
@@ -484,7 +542,7 @@ class CandidateStatements(Statements):
         """Those of `ids` that are due and not locked, locked."""
         table = self.table
         among = self.dialect.among(table.c.message_id, "ids")
-        due = select(*message_columns(table)).where(among, self._is_due).order_by(*in_order(table))
+        due = select(*message_columns(table), self.not_after).where(among, self._is_due).order_by(*in_order(table))
         return self.dialect.claimed(due, table)
 
 
@@ -509,7 +567,8 @@ class LeaseStatements(Statements):
         table = self.table
         lease: dict[str, Any] = {"claimed_by": bindparam("token"), "claimed_until": bindparam("lease_end")}
         ids = fitting_ids(self.dialect.claimed(due, table), table).scalar_subquery()
-        return update(table).where(table.c.message_id.in_(ids)).values(lease).returning(*message_columns(table))
+        leased = update(table).where(table.c.message_id.in_(ids)).values(lease)
+        return leased.returning(*message_columns(table), self.not_after)
 
     @memoized_property
     def claim_due(self) -> Search[ReturningUpdate[Any]]:
@@ -534,7 +593,7 @@ def statements_of(name: str, schema: str | None, dialect: StoreDialect) -> State
     """The statements about the table `schema.name`: all stores of a process with that table share them."""
     table = delayed_table(name, schema, dialect)
     if dialect.located is not None:
-        return RowLockStatements(table, dialect, dialect.located)
+        return RowLockStatements(table, dialect)
     return (LeaseStatements if dialect.claiming is Claiming.LEASES else CandidateStatements)(table, dialect)
 
 
@@ -574,10 +633,15 @@ class LookUp(ManagedDelayedMessageStore):
     def connection(self) -> Connection:
         """The connection in whose transaction everything happens."""
 
+    @property
+    @abstractmethod
+    def _sql_as_of(self) -> Statements:
+        """The statements for the table as it is."""
+
     @override
     def get(self, message_id: str) -> DelayedMessage | None:
         check_message_id(message_id)
-        row = self._execute(self._sql.get, {"id": message_id}).first()
+        row = self._execute(self._sql_as_of.get, {"id": message_id}).first()
         return None if row is None else to_shown_message(row)
 
     @override
@@ -594,7 +658,7 @@ class LookUp(ManagedDelayedMessageStore):
         if type(limit) is not int or limit < 1:
             raise ConfigurationError(f"limit must be a whole number from 1, not {limit!r}")
         table = self._sql.table
-        statement, position = self._sql.page.after(after)
+        statement, position = self._sql_as_of.page.after(after)
         if destination is not None:
             check_destination(destination)
             statement = statement.where(table.c.destination == destination)
@@ -625,7 +689,8 @@ class LookUp(ManagedDelayedMessageStore):
             check_message_id(message_id)
         for first in range(0, len(message_ids), _AT_ONCE):
             ids = [*message_ids[first : first + _AT_ONCE]]
-            found.update({row.message_id: to_shown_message(row) for row in self._execute(self._sql.show, {"ids": ids})})
+            rows = self._execute(self._sql_as_of.show, {"ids": ids})
+            found.update({row.message_id: to_shown_message(row) for row in rows})
         return found
 
     @override

@@ -184,6 +184,8 @@ class UtcDateTime(TypeDecorator[datetime]):
         is_aware, read = _is_postgresql(dialect), self.impl_instance.result_processor(dialect, coltype)
 
         def read_or_leave(value: Any) -> Any:
+            if value is None:  # as most latest deliveries
+                return None
             try:
                 found = value if read is None else read(value)
                 if not isinstance(found, datetime):
@@ -359,6 +361,8 @@ NOT_AFTER: Final = "not_after"
 """The column of the time after which a message is not delivered any more; NULL: it has none."""
 LOAD: Final = "load_number"
 """The column of the number of the load that stored a message; NULL: no load did."""
+LIMITED: Final = (*NAMES, NOT_AFTER)
+"""The columns of rows that may have a latest delivery."""
 SENT: Final = tuple(column for column in COLUMNS if column.at_first is None)
 """The columns whose values the sender gives."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Final
 
 from delaystore.errors import InvalidMessageError
@@ -19,7 +20,7 @@ from delaystore.message import (
     failures_in,
     waiting_until,
 )
-from delaystore.stores.sql.codec import NAMES, decode_mapping, encode_mapping
+from delaystore.stores.sql.codec import LIMITED, NAMES, NOT_AFTER, decode_mapping, encode_mapping
 from delaystore.text import RAW_COLUMNS, RAW_HEADERS, RAW_PROPERTIES
 
 SHOWN: Final = 60
@@ -104,8 +105,8 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[Any], object], Callable[[Any], objec
 
 
 def to_row(message: DelayedMessage) -> dict[str, Any]:
-    """The values of a new row, by column, in the order of COLUMNS."""
-    return {
+    """The values of a new row, by column, in the order of COLUMNS; with NOT_AFTER if the message has one."""
+    row = {
         "message_id": message.message_id,
         "destination": message.destination,
         "due_time": message.due_time,
@@ -115,6 +116,9 @@ def to_row(message: DelayedMessage) -> dict[str, Any]:
         "properties": encode_mapping(message.properties),
         "body": message.body,
     }
+    if message.not_after is not None:
+        row[NOT_AFTER] = message.not_after
+    return row
 
 
 def to_values(message: DelayedMessage) -> tuple[Any, ...]:
@@ -132,35 +136,66 @@ def to_values(message: DelayedMessage) -> tuple[Any, ...]:
 
 
 class MessageRows:
-    """The rows of `messages`, one after the other; each is read once."""
+    """The rows of `messages`, one after the other; each is read once.
+
+    Rows of one iterator have the same columns. It ends before the first row that needs NOT_AFTER, so that rows without
+    a latest delivery name no other columns than those of earlier releases.
+    """
 
     def __init__(self, messages: Iterable[DelayedMessage]) -> None:
         self._messages = iter(messages)
+        self._next: DelayedMessage | None = None
+        self.names: Sequence[str] = NAMES
+        """The columns of the rows that come next: NAMES, or LIMITED."""
         self.earliest = LATEST_DUE_TIME
         """The first next attempt of the rows so far."""
 
+    def begin(self) -> bool:
+        """Find the columns of the rows that come next; False: there are no more rows."""
+        if self._next is None:
+            self._next = next(self._messages, None)
+        if self._next is not None and self._next.not_after is not None:
+            self.names = LIMITED
+        return self._next is not None
+
     def values(self) -> Iterator[tuple[Any, ...]]:
-        """Each row's values, in the order of COLUMNS."""
-        return map(to_values, self._noted())
+        """Each row's values, in the order of `names`."""
+        if self.names is NAMES:
+            return map(to_values, self._noted())
+        return ((*to_values(message), message.not_after) for message in self._noted())
 
     def by_column(self) -> Iterator[dict[str, Any]]:
         """Each row's values, by column."""
-        return map(to_row, self._noted())
+        if self.names is NAMES:
+            return map(to_row, self._noted())
+        return ({NOT_AFTER: None, **to_row(message)} for message in self._noted())
 
     def _noted(self) -> Iterator[DelayedMessage]:
-        for message in self._messages:
+        first, self._next = self._next, None
+        is_limited = self.names is LIMITED
+        for message in chain(() if first is None else (first,), self._messages):
+            if message.not_after is not None and not is_limited:
+                self._next = message
+                return
             if message.next_attempt < self.earliest:
                 self.earliest = message.next_attempt
             yield message
 
 
-def to_message(row: Sequence[Any], key: str | None = None, failures: Sequence[FailedAttempt] = ()) -> DelayedMessage:
+def to_message(
+    row: Sequence[Any],
+    key: str | None = None,
+    failures: Sequence[FailedAttempt] = (),
+    not_after: datetime | None = None,
+) -> DelayedMessage:
     """The message of a row that begins with COLUMNS; an UnreadableMessage where it holds none.
 
-    `key`, `failures`: of the row, where they were read: forwarding needs none.
+    `key`, `failures`, `not_after`: of the row, where they were read: forwarding needs no key and no failures.
     """
     message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, *_ = row
     try:
+        if not_after is not None and _is_left_over(not_after, due_time):
+            not_after = None
         return DelayedMessage(
             message_id=message_id,
             destination=destination,
@@ -172,19 +207,28 @@ def to_message(row: Sequence[Any], key: str | None = None, failures: Sequence[Fa
             body=body,
             key=key,
             failures=failures,
+            not_after=not_after,
         )
     except (ValueError, InvalidMessageError) as error:
         return unreadable(dict(zip(NAMES, row, strict=False)), f"the stored message cannot be decoded: {error}")
 
 
+def _is_left_over(not_after: object, due_time: object) -> bool:
+    """Whether a program of an earlier release, which does not know the column, has given the row a later due time."""
+    return isinstance(not_after, datetime) and isinstance(due_time, datetime) and not_after < due_time
+
+
 def to_shown_message(row: Any) -> DelayedMessage:
-    """The message of a row that also has its key, and failures: perhaps those of the message that it replaced."""
-    return to_message(row, row.message_key, failures_in(row.failures) if row.failures_of == row.message_id else ())
+    """The message of a row of `shown`; its failures are perhaps those of the message that it replaced."""
+    failures = failures_in(row.failures) if row.failures_of == row.message_id else ()
+    return to_message(row, row.message_key, failures, row.not_after)
 
 
-def to_readable_message(row: Sequence[Any], key: str | None = None) -> DelayedMessage:
+def to_readable_message(
+    row: Sequence[Any], key: str | None = None, not_after: datetime | None = None
+) -> DelayedMessage:
     """As `to_message`, but raises InvalidMessageError where the row holds no message."""
-    message = to_message(row, key)
+    message = to_message(row, key, not_after=not_after)
     if isinstance(message, UnreadableMessage):
         raise InvalidMessageError(message.reason)
     return message

@@ -226,6 +226,7 @@ def _activity() -> list[Column[Any]]:
         *(Column(name, BigInteger, nullable=False) for name in counts),
         Column("lateness", _JSON, nullable=False),
         Column("by_destination", _JSON, nullable=False),
+        Column("expired", BigInteger),
     ]
 
 

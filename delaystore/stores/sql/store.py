@@ -90,6 +90,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
 
     """
 
+    keeps_not_after: ClassVar[bool] = True
     partition_limits: ClassVar = PartitionLimits()
     """When messages that are stored at once get a partition."""
     key_timeout: ClassVar = KEY_TIMEOUT
@@ -520,7 +521,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
             return None
 
         def place(connection: Connection) -> str:
-            placed = parts.keyed.place_alone(connection, message, rule, now)
+            placed = parts.keyed_in(connection).place_alone(connection, message, rule, now)
             if placed.message_id == message.message_id:
                 parts.scan.search_from_beginning(placed.next_attempt)
             return placed.message_id

@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given, settings
 
 from delaystore.errors import DelaystoreError
-from delaystore.message import DelayedMessage
-from delaystore.stores.abc import DelayedMessageStore
+from delaystore.filters import EVERYTHING
+from delaystore.message import LATEST_DUE_TIME, DelayedMessage, KeyRule, OnKey
+from delaystore.stores.abc import (
+    DelayedMessageStore,
+    KeyedDelayedMessageStore,
+    ManagedDelayedMessageStore,
+    ManagementOutcome,
+)
 from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.records import Operation, OperationKind, OperationState
 from delaystore.testing._capabilities import needs
 from delaystore.testing._kit._base import (
     FAR,
@@ -30,6 +37,8 @@ from delaystore.testing._kit._base import (
     exactly,
     ids,
     messages,
+    repeated,
+    search_all,
     some_messages,
 )
 from delaystore.testing._kit._batches_and_keys import BatchTests, KeyTests, TakenIdTests
@@ -322,7 +331,67 @@ class CountTests(StoreTests):
         assert operable.count_by_destination() == {"billing": 4}
 
 
+@needs("latest_deliveries")
+class LatestDeliveryTests(StoreTests):
+    """Messages with a latest delivery: it is kept, and moves with the due time."""
+
+    def test_it_comes_back_and_others_have_none(self, store: DelayedMessageStore) -> None:
+        assert store.keeps_not_after
+        limits = {"a": None, "b": NOON, "c": None, "d": NOON + TICK, "e": LATEST_DUE_TIME}
+        store.store_many([a_message(name, not_after=limit) for name, limit in limits.items()])
+        store.store(a_message("f", not_after=FAR))
+        assert {each.message_id: each.not_after for each in all_taken(store, NOON)} == {**limits, "f": FAR}
+
+    @needs("management")
+    def test_a_new_due_time_moves_it(self, managed: ManagedDelayedMessageStore) -> None:
+        managed.store_many([a_message("a", not_after=NOON + 90 * SECOND + TICK), a_message("b")])
+        for due_time in (NOON + HOUR, NOON - timedelta(days=200), datetime(1969, 12, 31, 23, tzinfo=UTC), FAR):
+            assert [managed.reschedule(name, due_time) for name in "ab"] == [ManagementOutcome.DONE] * 2
+            moved, other = managed.get("a"), managed.get("b")
+            assert moved is not None
+            assert (moved.due_time, moved.not_after) == (due_time, due_time + 90 * SECOND + TICK)
+            assert other is not None
+            assert other.not_after is None
+        managed.reschedule("a", LATEST_DUE_TIME - TICK)
+        assert [each.not_after for each in managed.list().messages] == [None, LATEST_DUE_TIME]
+
+    @needs("keys", "management")
+    def test_a_message_in_the_place_of_another_has_its_own(self, store: DelayedMessageStore) -> None:
+        assert isinstance(store, KeyedDelayedMessageStore)
+        assert isinstance(store, ManagedDelayedMessageStore)
+        replace, kept = KeyRule(OnKey.REPLACE), KeyRule(OnKey.KEEP)
+        store.store(a_message("a", key="k", not_after=FAR))
+        store.store_keyed(a_message("b", key="k", not_after=NOON + SECOND), kept)
+        assert [each.not_after for each in store.list().messages] == [FAR]
+        for limit in (NOON + SECOND, None, FAR):
+            store.store_keyed(a_message("a", key="k", not_after=limit), replace)
+            assert [each.not_after for each in store.list().messages] == [limit]
+
+    @needs("keys", "management")
+    def test_a_shortened_delay_keeps_its_distance(self, store: DelayedMessageStore) -> None:
+        assert isinstance(store, KeyedDelayedMessageStore)
+        assert isinstance(store, ManagedDelayedMessageStore)
+        rule = KeyRule(OnKey.DEBOUNCE, timedelta(minutes=1))
+        for name in "ab":
+            store.store_keyed(a_message(name, key="k", not_after=NOON + HOUR), rule)
+            found = store.list().messages
+            assert ids(found) == [name]
+            assert found[0].due_time < NOON
+            assert found[0].not_after == found[0].due_time + HOUR
+
+    @needs("operations")
+    def test_an_operation_moves_it_too(self, operable: OperableDelayedMessageStore) -> None:
+        operable.store_many([a_message("a", not_after=FAR), a_message("b")])
+        operation = Operation(
+            operation_id="o", kind=OperationKind.RESCHEDULE, wanted=EVERYTHING, by=ME, began=NOON, due_time=NOON + HOUR
+        )
+        operable.begin_operation(operation)
+        repeated(lambda: int(getattr(operable.advance_operation("o"), "state", None) is OperationState.RUNNING))
+        assert {each.message_id: each.not_after for each in search_all(operable)} == {"a": FAR + HOUR, "b": None}
+
+
 class StoreConformance(
+    LatestDeliveryTests,
     DueTests,
     SettlingTests,
     TakenIdTests,

@@ -39,6 +39,7 @@ CREATE TABLE `my schema`.`sales_delayed_load_0123456789abcdef0123` (
 	properties LONGTEXT,
 	body LONGBLOB NOT NULL,
 	message_key VARBINARY(255),
+	not_after DATETIME(6),
 	PRIMARY KEY (number)
 )ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 

@@ -37,7 +37,8 @@ CREATE UNLOGGED TABLE "my schema"."sales_delayed_load_0123456789abcdef0123" (
 	headers VARCHAR,
 	properties VARCHAR,
 	body BYTEA NOT NULL,
-	message_key VARCHAR COLLATE "C"
+	message_key VARCHAR COLLATE "C",
+	not_after TIMESTAMP WITH TIME ZONE
 )
 
 -- # begin

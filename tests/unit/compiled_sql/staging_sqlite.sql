@@ -37,7 +37,8 @@ CREATE TABLE "sales_delayed_load_0123456789abcdef0123" (
 	headers TEXT,
 	properties TEXT,
 	body BLOB NOT NULL,
-	message_key TEXT
+	message_key TEXT,
+	not_after DATETIME
 )
 
 -- # begin

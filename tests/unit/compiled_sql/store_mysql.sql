@@ -85,7 +85,7 @@ WHERE `my schema`.`sales_delayed`.next_attempt <= %(param_1)s AND `my schema`.`s
 -- {'param_2': 1}
 
 -- # get
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.not_after AS not_after, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
@@ -97,14 +97,8 @@ UPDATE `my schema`.`sales_delayed` SET next_attempt=%(new_next_attempt)s, failur
 UPDATE `my schema`.`sales_delayed` SET next_attempt=%(new_next_attempt)s, failure_count=(`my schema`.`sales_delayed`.failure_count + %(failure_count_1)s) WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 -- {'failure_count_1': 1}
 
--- # insert
-INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s)
-
--- # insert_alone
-INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s)
-
 -- # lock_candidates
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.not_after AS not_after
 FROM `my schema`.`sales_delayed` FORCE INDEX (PRIMARY)
 WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids]) AND `my schema`.`sales_delayed`.next_attempt <= %(at)s ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id FOR UPDATE SKIP LOCKED
 
@@ -112,12 +106,12 @@ WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids]) AND `my sc
 UPDATE `my schema`.`sales_delayed` SET due_time=CASE WHEN (`my schema`.`sales_delayed`.due_time > %(param_1)s) THEN date_sub(`my schema`.`sales_delayed`.due_time, INTERVAL 1 MICROSECOND) ELSE %(param_2)s END
 
 -- # page
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.not_after AS not_after, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
 FROM `my schema`.`sales_delayed` ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
  LIMIT %(limit)s
 
 -- # page_behind
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.not_after AS not_after, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.next_attempt >= %(after_next_attempt)s AND (`my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id) > (%(after_next_attempt)s, %(after_message_id)s) ORDER BY `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.message_id
  LIMIT %(limit)s
@@ -141,16 +135,16 @@ DELETE waiting FROM JSON_TABLE(%(ids)s, '$[*]' COLUMNS (id VARCHAR(255) CHARACTE
 DELETE FROM `my schema`.`sales_delayed` WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
 -- # shift
-UPDATE `my schema`.`sales_delayed` SET due_time=timestampadd(MICROSECOND, %(microseconds)s, CASE WHEN (`my schema`.`sales_delayed`.due_time = `my schema`.`sales_delayed`.next_attempt) THEN `my schema`.`sales_delayed`.due_time WHEN (least(`my schema`.`sales_delayed`.next_attempt, timestampadd(MICROSECOND, 999, `my schema`.`sales_delayed`.due_time)) = `my schema`.`sales_delayed`.next_attempt AND least(`my schema`.`sales_delayed`.due_time, timestampadd(MICROSECOND, 999, `my schema`.`sales_delayed`.next_attempt)) = `my schema`.`sales_delayed`.due_time) THEN `my schema`.`sales_delayed`.next_attempt ELSE `my schema`.`sales_delayed`.due_time END), next_attempt=`my schema`.`sales_delayed`.due_time, failure_count=%(failure_count)s
+UPDATE `my schema`.`sales_delayed` SET not_after=timestampadd(MICROSECOND, least(timestampdiff(MICROSECOND, CASE WHEN (`my schema`.`sales_delayed`.due_time = `my schema`.`sales_delayed`.next_attempt) THEN `my schema`.`sales_delayed`.due_time WHEN (least(`my schema`.`sales_delayed`.next_attempt, timestampadd(MICROSECOND, 999, `my schema`.`sales_delayed`.due_time)) = `my schema`.`sales_delayed`.next_attempt AND least(`my schema`.`sales_delayed`.due_time, timestampadd(MICROSECOND, 999, `my schema`.`sales_delayed`.next_attempt)) = `my schema`.`sales_delayed`.due_time) THEN `my schema`.`sales_delayed`.next_attempt ELSE `my schema`.`sales_delayed`.due_time END, timestampadd(MICROSECOND, %(microseconds)s, CASE WHEN (`my schema`.`sales_delayed`.due_time = `my schema`.`sales_delayed`.next_attempt) THEN `my schema`.`sales_delayed`.due_time WHEN (least(`my schema`.`sales_delayed`.next_attempt, timestampadd(MICROSECOND, 999, `my schema`.`sales_delayed`.due_time)) = `my schema`.`sales_delayed`.next_attempt AND least(`my schema`.`sales_delayed`.due_time, timestampadd(MICROSECOND, 999, `my schema`.`sales_delayed`.next_attempt)) = `my schema`.`sales_delayed`.due_time) THEN `my schema`.`sales_delayed`.next_attempt ELSE `my schema`.`sales_delayed`.due_time END)), timestampdiff(MICROSECOND, `my schema`.`sales_delayed`.not_after, %(param_1)s)), `my schema`.`sales_delayed`.not_after), due_time=timestampadd(MICROSECOND, %(microseconds)s, CASE WHEN (`my schema`.`sales_delayed`.due_time = `my schema`.`sales_delayed`.next_attempt) THEN `my schema`.`sales_delayed`.due_time WHEN (least(`my schema`.`sales_delayed`.next_attempt, timestampadd(MICROSECOND, 999, `my schema`.`sales_delayed`.due_time)) = `my schema`.`sales_delayed`.next_attempt AND least(`my schema`.`sales_delayed`.due_time, timestampadd(MICROSECOND, 999, `my schema`.`sales_delayed`.next_attempt)) = `my schema`.`sales_delayed`.due_time) THEN `my schema`.`sales_delayed`.next_attempt ELSE `my schema`.`sales_delayed`.due_time END), next_attempt=`my schema`.`sales_delayed`.due_time, failure_count=%(failure_count)s
 -- {'failure_count': 0}
 
 -- # show
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.not_after AS not_after, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_id IN (__[POSTCOMPILE_ids])
 
 -- # shown
-SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
+SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.destination, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.failure_count, `my schema`.`sales_delayed`.headers, `my schema`.`sales_delayed`.properties, `my schema`.`sales_delayed`.body, `my schema`.`sales_delayed`.not_after AS not_after, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.failures, `my schema`.`sales_delayed`.failures_of
 FROM `my schema`.`sales_delayed`
 
 -- # status
@@ -188,6 +182,18 @@ SELECT `my schema`.`sales_delayed`.message_id
 FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
+-- # insert
+INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s)
+
+-- # insert_alone
+INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s)
+
+-- # insert with a latest delivery
+INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, not_after) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s, %(not_after)s)
+
+-- # insert_alone with a latest delivery
+INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, not_after) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s, %(not_after)s)
+
 -- # keyed: find
 SELECT `my schema`.`sales_delayed`.message_id
 FROM `my schema`.`sales_delayed`
@@ -199,7 +205,7 @@ FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_key = %(key)s LOCK IN SHARE MODE
 
 -- # keyed: insert
-INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s, %(message_key)s, %(first_sent)s)
+INSERT INTO `my schema`.`sales_delayed` (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, message_key, first_sent, not_after) VALUES (%(message_id)s, %(destination)s, %(due_time)s, %(next_attempt)s, %(failure_count)s, %(headers)s, %(properties)s, %(body)s, %(message_key)s, %(first_sent)s, %(not_after)s)
 
 -- # keyed: lock
 SELECT `my schema`.`sales_delayed`.message_id, `my schema`.`sales_delayed`.message_key, `my schema`.`sales_delayed`.first_sent, `my schema`.`sales_delayed`.next_attempt, `my schema`.`sales_delayed`.due_time, `my schema`.`sales_delayed`.destination
@@ -210,7 +216,7 @@ WHERE `my schema`.`sales_delayed`.message_id = %(id)s FOR UPDATE NOWAIT
 UPDATE `my schema`.`sales_delayed` SET due_time=CASE WHEN (`my schema`.`sales_delayed`.due_time > %(param_1)s) THEN date_sub(`my schema`.`sales_delayed`.due_time, INTERVAL 1 MICROSECOND) ELSE %(param_2)s END WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
 -- # keyed: replace
-UPDATE `my schema`.`sales_delayed` SET message_id=%(new_message_id)s, destination=%(new_destination)s, due_time=%(new_due_time)s, next_attempt=%(new_next_attempt)s, failure_count=%(new_failure_count)s, headers=%(new_headers)s, properties=%(new_properties)s, body=%(new_body)s, first_sent=%(new_first_sent)s WHERE `my schema`.`sales_delayed`.message_id = %(id)s
+UPDATE `my schema`.`sales_delayed` SET message_id=%(new_message_id)s, destination=%(new_destination)s, due_time=%(new_due_time)s, next_attempt=%(new_next_attempt)s, failure_count=%(new_failure_count)s, headers=%(new_headers)s, properties=%(new_properties)s, body=%(new_body)s, first_sent=%(new_first_sent)s, not_after=%(new_not_after)s WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 
 -- # clock
 SELECT utc_timestamp(%(utc_timestamp_2)s) AS utc_timestamp_1
@@ -247,7 +253,7 @@ FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_id = %(id)s FOR UPDATE NOWAIT
 -- {'id': 'm1'}
 ;
-UPDATE `my schema`.`sales_delayed` SET due_time=%(new_due_time)s, next_attempt=%(new_due_time)s, failure_count=%(failure_count)s WHERE `my schema`.`sales_delayed`.message_id = %(id)s
+UPDATE `my schema`.`sales_delayed` SET not_after=timestampadd(MICROSECOND, least(timestampdiff(MICROSECOND, `my schema`.`sales_delayed`.due_time, %(new_due_time)s), timestampdiff(MICROSECOND, `my schema`.`sales_delayed`.not_after, %(param_1)s)), `my schema`.`sales_delayed`.not_after), due_time=%(new_due_time)s, next_attempt=%(new_due_time)s, failure_count=%(failure_count)s WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 -- {'failure_count': 0, 'id': 'm1'}
 
 -- # notify

@@ -17,7 +17,7 @@ from delaystore.migrations.sources._sql import _preparing, _reading
 from delaystore.migrations.sources._sql._database import Database
 from delaystore.migrations.sources._sql._runs import SqlRuns
 from delaystore.migrations.sources._sql.tables import TableLayout
-from delaystore.stores.sql.codec import FAILURES, FAILURES_OF, MESSAGE_KEY, NAMES
+from delaystore.stores.sql.codec import FAILURES, FAILURES_OF, MESSAGE_KEY, NAMES, NOT_AFTER
 from delaystore.stores.sql.dialects import STORE_DIALECTS, store_dialect_of
 from delaystore.stores.sql.errors import configuration_errors
 from delaystore.stores.sql.rows import to_readable_message
@@ -107,8 +107,8 @@ _SUFFIX: Final = default_table_name("")
 class DelaystoreLayout(TableLayout):
     """`<endpoint>_delayed`, or the one `table` of a store that was given one.
 
-    Headers, properties, failure count, next attempt and key come along, so that another store gets all of a message;
-    tables of releases before keys have none.
+    Headers, properties, failure count, next attempt, key and latest delivery come along, so that another store gets
+    all of a message; tables of earlier releases have no keys, or no latest deliveries.
     """
 
     kind = "delaystore"
@@ -139,7 +139,7 @@ class DelaystoreLayout(TableLayout):
     @override
     def to_message(self, row: Mapping[str, Any], endpoint: str) -> DelayedMessage:
         """All of the message, as a store would fetch it. A parked one is shown: its pause stays at the source."""
-        message = to_readable_message([row[name] for name in NAMES], row.get(MESSAGE_KEY))
+        message = to_readable_message([row[name] for name in NAMES], row.get(MESSAGE_KEY), row.get(NOT_AFTER))
         return replace(message, next_attempt=message.due_time) if message.is_parked else message
 
     @override

@@ -104,6 +104,17 @@ class NewMessage(When, frozen=True, kw_only=True):
     key: str | None = None
     on_key: Annotated[str, _one_of(*OnKey)] | None = None
     max_wait: DelayField | None = None
+    not_after: TimeField | None = None
+    max_late: DelayField | None = None
+
+    def latest(self) -> dict[str, Any]:
+        """Return the latest delivery, as a time and after the due time. Raises InvalidMessageError,
+        ConfigurationError.
+        """
+        return {
+            "not_after": None if self.not_after is None else time_in(self.not_after, "not_after"),
+            "max_late": None if self.max_late is None else delay_in(self.max_late, "max_late"),
+        }
 
     def content(self) -> bytes:
         """Return the body; without one it is empty. Raises Refusal."""

@@ -119,6 +119,7 @@ class Summary(msgspec.Struct):
     destination: str
     due_time: datetime
     next_attempt: datetime | None
+    not_after: datetime | None
     failure_count: NaturalNumber
     size: NaturalNumber
     key: str | None
@@ -250,6 +251,7 @@ OverviewAnswer = struct(
         "ingresses": list[Any] | None,
         "rate": float | None,
         "lateness": dict[str, Any] | None,
+        "expired": Annotated[NaturalNumber | None, Meta(description="In the last hour.")],
         "activity": list[Any] | None,
         "store": Annotated[
             str | None, Meta(description="Why the store does not answer or cannot be written; null: it can.")

@@ -33,6 +33,7 @@ async def send(request: Request) -> Response:
                 given.destination,
                 given.content(),
                 **given.when(),
+                **given.latest(),
                 headers=given.headers,
                 properties=given.properties_read(),
                 message_id=message_id,

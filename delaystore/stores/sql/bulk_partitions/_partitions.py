@@ -20,7 +20,7 @@ from delaystore.stores.sql.bulk_partitions._tables import (
     await_older_transactions,
     fewest_rows,
 )
-from delaystore.stores.sql.codec import NAMES, in_order
+from delaystore.stores.sql.codec import LIMITED, LOAD, NAMES, in_order
 from delaystore.stores.sql.engine import Connections
 from delaystore.stores.sql.faults import Fault, execute_as_it_stands, quoted_name
 from delaystore.stores.sql.schema import delayed_table
@@ -39,6 +39,11 @@ _VACUUMED_LATELY: Final = (
     "SELECT COALESCE(GREATEST(last_vacuum, last_autovacuum) > now() - INTERVAL '1 hour', FALSE) "
     "FROM pg_stat_all_tables WHERE relid = CAST(:live AS REGCLASS)"
 )
+_IS_NEW: Final = (
+    "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = CAST(:live AS REGCLASS) "
+    "AND attname = 'load_number' AND NOT attisdropped)"
+)
+"""Whether the tables have the columns of schema version 0006."""
 _IS_A_PLACE_FREE: Final = (
     "SELECT count(*) < :most FROM pg_inherits a JOIN pg_inherits s ON s.inhrelid = a.inhrelid "
     "WHERE a.inhparent = CAST(:live AS REGCLASS) AND s.inhparent = CAST(:partitions AS REGCLASS)"
@@ -60,10 +65,8 @@ class PendingPartition:
         limits: PartitionLimits,
         *,
         stays: bool,
-        columns: Sequence[str],
     ) -> None:
         self._partitioning, self._table, self._limits, self._stays = partitioning, table, limits, stays
-        self._columns = columns
         self.connection = connection
         """The one on which it was filled; in no transaction."""
         self.rows = rows
@@ -100,7 +103,7 @@ class PendingPartition:
             return
         if self._stays:
             log.info("%d messages get no partition: all places are taken, or others have the tables locked", self.rows)
-        _insert(table, self._columns)
+        _insert(table)
 
     def _secure(self, table: PartitionTable) -> None:
         """Let no session change it any more; if its rows are not all there, one has.
@@ -157,11 +160,12 @@ def _has(table: PartitionTable, message_id: str) -> bool:
     return table.execute("SELECT FROM ONLY {partition} WHERE message_id = :id", id=message_id).first() is not None
 
 
-def _insert(table: PartitionTable, columns: Sequence[str]) -> None:
+def _insert(table: PartitionTable) -> None:
     """The partition is dropped later: no session may wait for that, or be waited for."""
     announced = _shared(table, "{partitions}", "w.tableoid <> CAST(:partition AS REGCLASS)")
     if announced:
         raise MessageBeingStoredError(announced[0])
+    columns = (*LIMITED, LOAD) if table.execute(_IS_NEW).scalar() else NAMES
     names = ", ".join(columns)  # what others have added to the table may be computed
     table.execute(f"INSERT INTO {{live}} ({names}) SELECT {names} FROM ONLY {{partition}} ORDER BY message_id")  # noqa: S608
     table.execute("DELETE FROM ONLY {partition}")
@@ -178,10 +182,6 @@ def _shared(table: PartitionTable, others: str, condition: str = "TRUE") -> Sequ
     return table.execute(found).scalars().all()
 
 
-_KNOWS_LOADS: Final = (
-    "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = CAST(:partition AS REGCLASS) AND attname = 'load_number')"
-)
-"""Whether the tables have the column; those of an earlier release have not."""
 Fill = Callable[[Connection, Table], int]
 """Inserts rows into a table without indexes; returns how many."""
 _PARTITIONS: Final = (
@@ -221,14 +221,11 @@ class PartitionManager:
             return fewest_rows(connection, self._partitioning, self.limits)
 
     @contextmanager
-    def filled(
-        self, fill: Fill, fewest: int, columns: Sequence[str] = NAMES, load: int | None = None
-    ) -> Iterator[PendingPartition]:
+    def filled(self, fill: Fill, fewest: int, load: int | None = None) -> Iterator[PendingPartition]:
         """A new partition, filled and announced; dropped after the block unless it was attached.
 
-        With fewer rows than `fewest` it never is: its rows are inserted. `columns`: the columns that `fill` writes.
-        `load`: the number of the load of all rows; None: they have none. Searches for other loads leave the partition
-        out.
+        With fewer rows than `fewest` it never is: its rows are inserted. `load`: the number of the load of all rows;
+        None: they have none. Searches for other loads leave the partition out.
         Raises DuplicateMessageError for a message_id that is in it twice.
         """
         partitioning, limits = self._partitioning, self.limits
@@ -242,7 +239,7 @@ class PartitionManager:
                 if not stays:
                     others = f"it takes {fewest}" if rows < fewest else "other transactions take too long"
                     log.info("%d messages get no partition of %s: %s", rows, partitioning.live.fullname, others)
-                yield PendingPartition(partitioning, table, connection, rows, limits, stays=stays, columns=columns)
+                yield PendingPartition(partitioning, table, connection, rows, limits, stays=stays)
         finally:
             with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to clean up
                 self._give_up(table)
@@ -308,7 +305,7 @@ class PartitionManager:
         name = quoted_name(table, connection.dialect)
         for option in dialect.storage_options():
             execute_as_it_stands(connection, option.format(table=name))
-        if partition.execute(_KNOWS_LOADS).scalar():
+        if partition.execute(_IS_NEW).scalar():
             of_load = "IS NULL" if load is None else f"= {load}"
             partition.execute(f"ALTER TABLE {{partition}} ADD CHECK (load_number {of_load})")
         rows = fill(connection, table)

@@ -276,9 +276,15 @@ class KeyUpserts(ABC):
 
     @abstractmethod
     def insert_keyed(
-        self, table: Table, partitions: Table | None, changes: RowChanges, lock_timeout: float
+        self,
+        table: Table,
+        partitions: Table | None,
+        names: Sequence[str],
+        changes: RowChanges,
+        lock_timeout: float,
     ) -> Executable:
-        """An insert of one row that changes the row with its key instead, unless that is claimed.
+        """An insert of one row, of the columns `names`, that changes the row with its key instead, unless that is
+        claimed.
 
         It returns the message_id and the next attempt of the row; none, or NULL, for a claimed row, for one that does
         not meet the condition of `changes`, and for a message_id in one of `partitions`. Where rows have locks it waits
@@ -290,14 +296,14 @@ class Notifications(ABC):
     """One connection wakes another; without them dispatchers poll."""
 
     @abstractmethod
-    def insert_and_notify(self, table: Table, partitions: Table | None) -> Executable:
+    def insert_and_notify(self, table: Table, partitions: Table | None, names: Sequence[str]) -> Executable:
         """`insert_alone` that also wakes dispatchers, in one statement that returns the message_id.
 
         Its parameters are `channel`, `payload`, and the columns with the prefix `new_`.
         """
 
     @abstractmethod
-    def insert_enlisted(self, table: Table, partitions: Table | None) -> Executable:
+    def insert_enlisted(self, table: Table, partitions: Table | None, names: Sequence[str]) -> Executable:
         """`insert_and_notify` in a caller's transaction; it returns NULL where nothing was inserted."""
 
     @abstractmethod
@@ -410,6 +416,19 @@ class StoreDialect(SqlDialect):
         """`value`, for the assignments of an UPDATE that come after the one of `value` to `column`."""
         return value
 
+    @abstractmethod
+    def moved(
+        self, time: ColumnElement[datetime], since: ColumnElement[datetime], to: ColumnElement[datetime]
+    ) -> ColumnElement[datetime]:
+        """`time`, moved by as much as `to` is after `since`; NULL stays NULL.
+
+        It is LATEST_DUE_TIME at the most, as in `delaystore.message.moved`.
+        """
+
+    def time_of_python(self, column: ColumnElement[datetime]) -> ColumnElement[datetime]:
+        """A time that no check of the table keeps within those of Python; NULL for one that a driver cannot read."""
+        return column
+
     # Claims: how a dispatcher takes rows that no other dispatcher has, and settles them.
 
     def claimed(self, statement: Select[Any], table: Table) -> Select[Any]:
@@ -485,13 +504,13 @@ class StoreDialect(SqlDialect):
         """An insert of one row that inserts nothing for a key that exists, or raises an error that is a DUPLICATE."""
         return insert(table)
 
-    def insert_message(self, table: Table, partitions: Table | None) -> Insert:  # noqa: ARG002 - for overriders
-        """`insert` that also inserts nothing for a key that is in one of `partitions`."""
+    def insert_message(self, table: Table, partitions: Table | None, names: Sequence[str]) -> Insert:  # noqa: ARG002 - for overriders
+        """`insert` that also inserts nothing for a key that is in one of `partitions`; `names`: the row's columns."""
         return self.insert(table)
 
-    def insert_alone(self, table: Table, partitions: Table | None) -> Insert:
+    def insert_alone(self, table: Table, partitions: Table | None, names: Sequence[str]) -> Insert:
         """`insert_message`, alone in its transaction: our own caller may be whom it waits for."""
-        return self.insert_message(table, partitions)
+        return self.insert_message(table, partitions, names)
 
     def inserting(self, connection: Connection) -> AbstractContextManager[None]:  # noqa: ARG002 - for overriders
         """`insert_message` in the block waits no longer for others than it says, where the statement cannot say so."""
@@ -516,8 +535,9 @@ class StoreDialect(SqlDialect):
         Raises DuplicateMessageError, claimed or not, and MessageBeingDispatchedError where it has waited for a
         claimed one, and all that are there are claimed; the caller undoes earlier writes.
         """
-        statement, iterator, count = insert(table), rows.by_column(), 0
-        while chunk := list(islice(iterator, CHUNK)):
+        statement, count = insert(table), 0
+        while rows.begin():
+            chunk = list(islice(rows.by_column(), CHUNK))
             ids = [row["message_id"] for row in chunk]
             try:
                 with self.savepoint(connection):

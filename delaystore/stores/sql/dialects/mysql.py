@@ -27,6 +27,7 @@ from sqlalchemy import (
     event,
     func,
     insert,
+    literal,
     literal_column,
     select,
     text,
@@ -276,6 +277,15 @@ class MySqlDialect(StoreDialect, CandidateRows):
         return column
 
     @override
+    def moved(
+        self, time: ColumnElement[datetime], since: ColumnElement[datetime], to: ColumnElement[datetime]
+    ) -> ColumnElement[datetime]:
+        unit: ColumnElement[Any] = literal_column("MICROSECOND")
+        most = func.timestampdiff(unit, time, literal(LATEST_DUE_TIME, UtcDateTime))
+        shift = func.least(func.timestampdiff(unit, since, to), most)
+        return func.timestampadd(unit, shift, time, type_=UtcDateTime())
+
+    @override
     @contextmanager
     def setup_lock(self, connection: Connection, name: str) -> Iterator[None]:
         """A named lock: DDL commits on its own there."""
@@ -378,7 +388,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
         return f"the client of connection {row[0]} ({row[1]} from {row[2]})" if row is not None else None
 
     @override
-    def insert_message(self, table: Table, partitions: Table | None) -> Insert:
+    def insert_message(self, table: Table, partitions: Table | None, names: Sequence[str]) -> Insert:
         """The insert waits for a transaction that has locked the row of the message_id, such as a dispatcher's."""
         return _InsertWithLockTimeout(table)
 

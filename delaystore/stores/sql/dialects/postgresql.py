@@ -48,9 +48,8 @@ from delaystore.errors import (
     DurabilityUnknownError,
     MessageBeingStoredError,
 )
-from delaystore.message import time_left
+from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, time_left
 from delaystore.stores.sql.codec import (
-    FIRST_SENT,
     KEY,
     MESSAGE_KEY,
     NAMES,
@@ -385,13 +384,18 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         return postgresql.insert(table).on_conflict_do_nothing()
 
     @override
-    def insert_message(self, table: Table, partitions: Table | None) -> Insert:
+    def insert_message(self, table: Table, partitions: Table | None, names: Sequence[str]) -> Insert:
         """Searches the partitions first; the primary key holds for the table alone."""
-        return self._insert_outside_partitions(table, partitions)
+        return self._insert_outside_partitions(table, partitions, names)
 
     @override
     def insert_keyed(
-        self, table: Table, partitions: Table | None, changes: RowChanges, lock_timeout: float
+        self,
+        table: Table,
+        partitions: Table | None,
+        names: Sequence[str],
+        changes: RowChanges,
+        lock_timeout: float,
     ) -> Executable:
         """Waits for a row that another transaction has locked, up to the caller's limit, or inserts once it is gone."""
         from sqlalchemy.dialects import postgresql  # loads slowly, and programs with another database need it not
@@ -399,7 +403,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         before = lock_timeout_before()
         limit = shorter_timeout(before, literal_column(f"'{milliseconds(lock_timeout)}'", Text))
         limited = select(_limited(limit)).select_from(before).scalar_subquery()
-        key, names = table.c[MESSAGE_KEY], (*NAMES, MESSAGE_KEY, FIRST_SENT)
+        key = table.c[MESSAGE_KEY]
         new = select(*_parameters(table, names)).where(*_outside(partitions, KEY), limited)
         insert = postgresql.insert(table).from_select(names, new, include_defaults=False)
         values, condition = changes(insert.excluded)
@@ -418,6 +422,23 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         return time + microseconds * literal_column("INTERVAL '1 microsecond'")
 
     @override
+    def moved(
+        self, time: ColumnElement[datetime], since: ColumnElement[datetime], to: ColumnElement[datetime]
+    ) -> ColumnElement[datetime]:
+        """In UTC: days of an interval are added by the calendar of the session's time zone."""
+        latest = literal(LATEST_DUE_TIME, UtcDateTime)
+        shift = func.least(_in_utc(to) - _in_utc(since), _in_utc(latest) - _in_utc(time))
+        return func.timezone("UTC", _in_utc(time) + shift, type_=UtcDateTime())
+
+    @override
+    def time_of_python(self, column: ColumnElement[datetime]) -> ColumnElement[datetime]:
+        """Infinity is such a time; one row with it would make every fetch fail."""
+        earliest, latest = (
+            literal_column(f"'{time.isoformat()}'", UtcDateTime) for time in (EARLIEST_DUE_TIME, LATEST_DUE_TIME)
+        )
+        return case((column.between(earliest, latest), column), else_=null())
+
+    @override
     def storing(self, connection: Connection, *, alone: bool) -> AbstractContextManager[None]:
         """One round trip where the transaction is ours."""
         seconds = max(1, math.ceil(min(INSERT_LOCK_TIMEOUT, time_left())))  # whole ones: a statement for each text
@@ -430,18 +451,19 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
     @override
     def insert_many(self, connection: Connection, table: Table, partitions: Table | None, rows: MessageRows) -> int:
         """COPY."""
-        iterator, count = rows.values(), 0
-        while True:
-            ids = self._copy(connection, table, islice(iterator, COPIED_AT_ONCE))
+        count = 0
+        while rows.begin():
+            ids = self._copy(connection, table, rows.names, islice(rows.values(), COPIED_AT_ONCE))
             count += len(ids)
-            if partitions is not None and ids:
+            if partitions is not None:
                 self._refuse_partitioned(connection, table, partitions, ids)
-            if len(ids) < COPIED_AT_ONCE:
-                return count
+        return count
 
-    def _copy(self, connection: Connection, table: Table, rows: Iterable[tuple[Any, ...]]) -> list[str]:
+    def _copy(
+        self, connection: Connection, table: Table, names: Sequence[str], rows: Iterable[tuple[Any, ...]]
+    ) -> list[str]:
         """One statement, which is all or none; returns the ids."""
-        types = {name: _WIRE_TYPES[type(table.c[name].type)] for name in NAMES}
+        types = {name: _WIRE_TYPES[type(table.c[name].type)] for name in names}
         ids: list[str] = []
 
         def values() -> Iterator[tuple[Any, ...]]:
@@ -480,11 +502,12 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         self,
         table: Table,
         partitions: Table | None,
+        names: Sequence[str],
         *conditions: ColumnElement[bool],
         prefix: str = "",
     ) -> Insert:
-        new = select(*_parameters(table, NAMES, prefix)).where(*_outside(partitions, prefix + KEY), *conditions)
-        return self.insert(table).from_select(NAMES, new, include_defaults=False)
+        new = select(*_parameters(table, names, prefix)).where(*_outside(partitions, prefix + KEY), *conditions)
+        return self.insert(table).from_select(names, new, include_defaults=False)
 
     @override
     def change_unclaimed(
@@ -524,34 +547,36 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         return [found[1]] if found else []
 
     @override
-    def insert_alone(self, table: Table, partitions: Table | None) -> Insert:
+    def insert_alone(self, table: Table, partitions: Table | None, names: Sequence[str]) -> Insert:
         """An id that an open transaction is storing is waited for, with a limit.
 
         It is set by the statement: a session's own would hold for the next who gets the session of a pooler, too.
         """
-        return self._insert_outside_partitions(table, partitions, _limited(_insert_lock_timeout()))
+        return self._insert_outside_partitions(table, partitions, names, _limited(_insert_lock_timeout()))
 
     @override
-    def insert_and_notify(self, table: Table, partitions: Table | None) -> Executable:
+    def insert_and_notify(self, table: Table, partitions: Table | None, names: Sequence[str]) -> Executable:
         """NOTIFY in the insert's own statement; where the message_id exists, it wakes no dispatcher."""
-        stored = self._stored(table, partitions, _limited(_insert_lock_timeout()))
+        stored = self._stored(table, partitions, names, _limited(_insert_lock_timeout()))
         return select(stored.c.message_id, func.pg_notify(bindparam("channel"), bindparam("payload")))
 
     @override
-    def insert_enlisted(self, table: Table, partitions: Table | None) -> Executable:
+    def insert_enlisted(self, table: Table, partitions: Table | None, names: Sequence[str]) -> Executable:
         """As `insert_and_notify`; the limit for locks is the caller's again at the statement's end."""
         before = lock_timeout_before()
         shorter = shorter_timeout(before, _insert_lock_timeout())
         limited = select(_limited(shorter)).select_from(before).scalar_subquery()
-        stored = self._stored(table, partitions, limited)
+        stored = self._stored(table, partitions, names, limited)
         notified = cast(func.pg_notify(bindparam("channel"), bindparam("payload")), Text)
         wake_up = case((stored.c.message_id.is_not(None), notified), else_=null())
         restored = func.set_config(LOCK_TIMEOUT_SETTING, before.c.value, true())
         return select(stored.c.message_id, wake_up, restored).select_from(before.outerjoin(stored, true()))
 
-    def _stored(self, table: Table, partitions: Table | None, *conditions: ColumnElement[bool]) -> CTE:
+    def _stored(
+        self, table: Table, partitions: Table | None, names: Sequence[str], *conditions: ColumnElement[bool]
+    ) -> CTE:
         """An insert of parameters with the prefix `new_`, as a query of its rows."""
-        insert = self._insert_outside_partitions(table, partitions, *conditions, prefix="new_")
+        insert = self._insert_outside_partitions(table, partitions, names, *conditions, prefix="new_")
         return insert.returning(table.c.message_id).cte("stored")
 
     @override
@@ -607,6 +632,11 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         if not isinstance(code, str):
             return super().is_outage(error)
         return code[:2] in _OUTAGES or self.fault(error) is Fault.READ_ONLY
+
+
+def _in_utc(time: ColumnElement[datetime]) -> ColumnElement[Any]:
+    """The time in UTC, without a time zone."""
+    return func.timezone("UTC", time)
 
 
 def _known(driver: Driver) -> PostgreSqlDriver:

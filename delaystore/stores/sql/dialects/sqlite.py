@@ -28,6 +28,7 @@ from sqlalchemy import (
     cast,
     delete,
     func,
+    literal,
     literal_column,
     null,
     select,
@@ -39,6 +40,7 @@ from tenacity import retry, retry_if_exception_message, stop_after_delay, wait_r
 from typing_extensions import override
 
 from delaystore.errors import StorePermissionError, StoreUnavailableError
+from delaystore.message import LATEST_DUE_TIME
 from delaystore.processes import hold_off, let_go, pause
 from delaystore.stores.sql.codec import MESSAGE_KEY, JsonList, UtcDateTime
 from delaystore.stores.sql.dialects.base import (
@@ -257,7 +259,12 @@ class SqliteDialect(StoreDialect, KeyUpserts):
 
     @override
     def insert_keyed(
-        self, table: Table, partitions: Table | None, changes: RowChanges, lock_timeout: float
+        self,
+        table: Table,
+        partitions: Table | None,
+        names: Sequence[str],
+        changes: RowChanges,
+        lock_timeout: float,
     ) -> Executable:
         """Changes no row that is claimed at the parameter `now`, and ends a lease that has expired."""
         key, insert = table.c[MESSAGE_KEY], sqlite.insert(table)
@@ -284,6 +291,13 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         self, at: ColumnElement[datetime], first: ColumnElement[datetime], microseconds: ColumnElement[int]
     ) -> ColumnElement[datetime]:
         return func.min(at, self.later(first, microseconds), type_=UtcDateTime())
+
+    @override
+    def moved(
+        self, time: ColumnElement[datetime], since: ColumnElement[datetime], to: ColumnElement[datetime]
+    ) -> ColumnElement[datetime]:
+        moved = self.later(time, _epoch(to) - _epoch(since))
+        return func.min(moved, literal(LATEST_DUE_TIME, UtcDateTime), type_=UtcDateTime())
 
     @override
     @contextmanager
@@ -434,6 +448,20 @@ def owned(table: Table) -> ColumnElement[bool]:
 def _unclaimed(table: Table) -> ColumnElement[bool]:
     """Whether a row has no lease at the parameter `now`."""
     return table.c.claimed_by.is_(None) | (table.c.claimed_until <= bindparam("now", type_=UtcDateTime))
+
+
+def _epoch(time: ColumnElement[datetime]) -> ColumnElement[int]:
+    """Microseconds since 1970. Times are text, which has no arithmetic."""
+    seconds = cast(func.strftime("%s", func.substr(time, 1, 19)), Integer)
+    return seconds * 1_000_000 + cast(func.substr(time, 21, 6), Integer)
+
+
+def _later(time: ColumnElement[datetime], microseconds: ColumnElement[int]) -> ColumnElement[str]:
+    """The text of a time that is so much later, or earlier."""
+    epoch = _epoch(time) + microseconds
+    seconds = floored(epoch, literal_column("1000000")).op("/", precedence=9)(1_000_000)
+    whole = func.strftime("%Y-%m-%d %H:%M:%S", seconds, "unixepoch")
+    return whole.concat(func.printf(".%06d", epoch - floored(epoch, literal_column("1000000"))))
 
 
 def _in_transaction(connection: Connection) -> bool:

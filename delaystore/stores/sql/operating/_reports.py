@@ -6,12 +6,13 @@ from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Table, and_, delete, not_, select
+from sqlalchemy import Column, ColumnElement, Table, and_, delete, not_, select
 
 from delaystore.message import utc
 from delaystore.stores.documents import LatenessHistogram
 from delaystore.stores.records import ACTIVITY_KEPT, ALIVE, GONE_FOR, Activity, DispatcherRecord, IngressRecord
 from delaystore.stores.shared import ingresses_to_show
+from delaystore.stores.sql import setup
 from delaystore.stores.sql._statements import begins_with
 from delaystore.stores.sql.operating._search import OperatorQueries, columns_match
 
@@ -110,6 +111,8 @@ def _ingress_record(row: Any) -> IngressRecord:
     return IngressRecord(**_known(row, IngressRecord), ingress_id=row.dispatcher_id.removeprefix(_PREFIX))
 
 
+_EXPIRED: Final = "expired"
+"""The column of expired messages. A program of an earlier release leaves it NULL."""
 FORGOTTEN: Final = timedelta(hours=1)
 """How long the record of a dispatcher that died is kept."""
 
@@ -147,7 +150,8 @@ class DispatcherReports(OperatorQueries):
     def activity(self, since: datetime) -> Sequence[Activity]:
         """The activity of all together, by minute."""
         table, minutes = self._tables.activity, dict[datetime, Activity]()
-        rows = self._execute(select(table).where(table.c.minute >= utc(since, "since")).order_by(table.c.minute))
+        columns, is_since = self._activity_columns(), table.c.minute >= utc(since, "since")
+        rows = self._execute(select(*columns).where(is_since).order_by(table.c.minute))
         for row in rows:
             each = _activity(row)
             minutes[each.minute] = minutes[each.minute] + each if each.minute in minutes else each
@@ -155,8 +159,15 @@ class DispatcherReports(OperatorQueries):
 
     def _add(self, dispatcher_id: str, done: Activity) -> None:
         table, known = self._tables.activity, {"minute": utc(done.minute, "minute"), "dispatcher_id": dispatcher_id}
-        row = self._execute(select(table).where(*columns_match(table, known))).first()
-        self.upsert(table, known, _counts(done if row is None else _activity(row) + done))
+        columns = self._activity_columns()
+        row = self._execute(select(*columns).where(*columns_match(table, known))).first()
+        counts = _counts(done if row is None else _activity(row) + done)
+        self.upsert(table, known, {each.name: counts[each.name] for each in columns if each.name in counts})
+
+    def _activity_columns(self) -> list[Column[Any]]:
+        """The columns that the table has: before version 0006 it lacks the last."""
+        has_all = self._bound.parts.version.is_from(setup.LOADED, self._bound.connection)
+        return [each for each in self._tables.activity.c if has_all or each.name != _EXPIRED]
 
 
 def _record(row: Any) -> DispatcherRecord:
@@ -171,6 +182,7 @@ def _counts(done: Activity) -> dict[str, Any]:
         "gave_way": done.deferred,
         "lateness": done.lateness.text(),
         "by_destination": json.dumps(dict(done.by_destination)),
+        _EXPIRED: done.expired,
     }
 
 
@@ -183,4 +195,5 @@ def _activity(row: Any) -> Activity:
         deferred=row.gave_way,
         lateness=LatenessHistogram.from_text(row.lateness),
         by_destination=json.loads(row.by_destination),
+        expired=row._mapping.get(_EXPIRED) or 0,
     )

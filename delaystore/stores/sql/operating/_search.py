@@ -36,7 +36,7 @@ from delaystore.stores.shared import check_number, seconds_of, start_of
 from delaystore.stores.sql import setup
 from delaystore.stores.sql._claims import Rows
 from delaystore.stores.sql._parts import StoreParts
-from delaystore.stores.sql._statements import LOOK_AHEAD, begins_with, is_parked
+from delaystore.stores.sql._statements import LOOK_AHEAD, Statements, begins_with, is_parked
 from delaystore.stores.sql.codec import UtcDateTime, decode_mapping
 from delaystore.stores.sql.dialects import StoreDialect
 from delaystore.stores.sql.errors import translated_errors
@@ -65,6 +65,11 @@ class OperatorQueries:
         self._bound = bound
         self._sql = bound.parts.statements
         self._dialect, self._tables = self._sql.dialect, self._sql.operating_tables
+
+    @property
+    def _sql_as_of(self) -> Statements:
+        with translated_errors():
+            return self._sql.as_of(self._bound.parts.version, self._bound.connection)
 
     def _execute(self, statement: Executable, parameters: Any = None) -> CursorResult[Any]:
         with translated_errors():
@@ -322,10 +327,10 @@ class SearchQueries(OperatorQueries):
             order = [table.c.message_id]
         matches = [*walked.conditions, *conditions(wanted, table, self._dialect)]
         if not wanted.headers:
-            return self._execute(self._sql.shown.where(*matches).order_by(*order).limit(limit + 1)).all()
+            return self._execute(self._sql_as_of.shown.where(*matches).order_by(*order).limit(limit + 1)).all()
         light = select(table.c.message_id, table.c.headers).where(*matches).order_by(*order)
         ids = [row.message_id for row in _with_headers(wanted, self._execute(light), limit + 1)]
-        rows = {row.message_id: row for row in self._execute(self._sql.show, {"ids": ids})} if ids else {}
+        rows = {row.message_id: row for row in self._execute(self._sql_as_of.show, {"ids": ids})} if ids else {}
         return [rows[message_id] for message_id in ids if message_id in rows]
 
     def count_between(self, since: datetime, until: datetime, bucket: timedelta) -> Mapping[datetime, int]:

@@ -313,7 +313,7 @@ class OperationQueries(OperatorQueries):
             return self._changed(self._sql.cancel, {}, ids, matches)
         self._bound.stored(operation.due_time or EARLIEST_DUE_TIME)
         if operation.due_time is not None:
-            return self._changed(self._sql.reschedule, {"new_due_time": operation.due_time}, ids, matches)
+            return self._changed(self._sql_as_of.reschedule, {"new_due_time": operation.due_time}, ids, matches)
         assert operation.shift is not None
         if not operation.shift.days:
             return self._shifted(operation.shift.by, ids, matches)
@@ -336,7 +336,7 @@ class OperationQueries(OperatorQueries):
         first = EARLIEST_DUE_TIME - min(by, timedelta(0))
         last = LATEST_DUE_TIME - max(by, timedelta(0))
         values = {"microseconds": by // TICK}
-        return self._changed(self._sql.shift, values, ids, [*matches, self._sql.is_within(first, last)])
+        return self._changed(self._sql_as_of.shift, values, ids, [*matches, self._sql.is_within(first, last)])
 
     def _shifted_by_days(
         self, shift: Shift, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]
@@ -360,7 +360,7 @@ class OperationQueries(OperatorQueries):
             if isinstance(target, timedelta):
                 changed.update(self._shifted(target, chosen, ()))
             else:
-                changed.update(self._changed(self._sql.reschedule, {"new_due_time": target}, chosen, ()))
+                changed.update(self._changed(self._sql_as_of.reschedule, {"new_due_time": target}, chosen, ()))
         return changed
 
     def _still_there(self, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]) -> Sequence[str]:

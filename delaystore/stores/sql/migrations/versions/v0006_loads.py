@@ -1,4 +1,4 @@
-"""The latest delivery time of a message, its load, the shift of an operation, and the tables of loads."""
+"""The latest delivery of a message, its load, the shift of an operation, expired messages, and tables of loads."""
 
 from typing import Any
 
@@ -46,8 +46,9 @@ def _alter_messages() -> None:
 
 
 def _alter_operations() -> None:
-    operations = op.get_context().opts["delaystore_beside"][3]
+    _, _, activity, operations, _ = op.get_context().opts["delaystore_beside"]
     _add_columns(operations, [sa.Column("shift", sa.BigInteger), sa.Column("time_zone", ExactText(255))])
+    _add_columns(activity, [sa.Column("expired", sa.BigInteger)])
 
 
 def _alter_loads() -> None:
