@@ -14,11 +14,10 @@ from delaystore.cli._options import (
     JsonOption,
     StoredEndpoint,
     WatchOptions,
-    environment_option,
     parse_new_due,
 )
 from delaystore.cli._output import print_document, print_line, print_note, print_table, write
-from delaystore.cli._pausing import pause_end, watched
+from delaystore.cli._pausing import PauseUntil, pause_end, pause_length, watched
 from delaystore.filters import MessageFilter
 from delaystore.stores import documents
 from delaystore.stores.records import Load, LoadPhase, Operation, OperationKind
@@ -98,11 +97,9 @@ def cancel(
     with where.open() as opened:
         operations = acting(opened, actor)
         operations.loads.get(load_id)
-        try:
-            bulk.make(opened, operations, lambda new: operations.loads.begin_cancel(load_id, operation_id=new))
-        finally:
-            if not dry_run:
-                _print_not_reached(operations.loads.get(load_id))
+        bulk.make(opened, operations, lambda new: operations.loads.begin_cancel(load_id, operation_id=new))
+        if not dry_run:
+            _print_rest(operations.loads.get(load_id))
 
 
 def reschedule(
@@ -138,16 +135,8 @@ def reschedule(
 
 def pause(
     load_id: LoadId,
-    until: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="End of the pause, as 2027-01-31T09:00:00+01:00. Default: never."),
-    ] = None,
-    for_: Annotated[
-        str | None,
-        environment_option(
-            "--for", "Length of the pause: 90s, 15m, 2h30m, 3d.", metavar="DURATION", group="loads_pause"
-        ),
-    ] = None,
+    until: PauseUntil = None,
+    for_: Annotated[str | None, pause_length("loads_pause")] = None,
     actor: ActorName = None,
     *,
     where: StoredEndpoint,
@@ -190,12 +179,19 @@ def resume(load_id: LoadId, actor: ActorName = None, *, where: StoredEndpoint, a
         raise typer.Exit(1)
 
 
-def _print_not_reached(load: Load) -> None:
-    """Say on standard error which messages the cancel did not reach."""
-    numbers = {"delivered": load.delivered or 0, "in the error queue": load.failed, "waiting still": load.waiting}
+def _print_rest(load: Load) -> None:
+    """Say on standard error which messages the cancel did not reach, and that a stream goes on."""
+    numbers = {
+        "delivered": load.delivered or 0,
+        "in the error queue": load.failed,
+        "expired": load.expired,
+        "waiting still": load.waiting,
+    }
     parts = [f"{counted(number, 'message')} {how}" for how, number in numbers.items() if number]
     if parts:
         print_note(f"not reached: {', '.join(parts)}")
+    if load.is_stream:
+        print_note("the stream goes on: its later batches are stored")
 
 
 def _lines(load: Load) -> Iterator[str]:
@@ -209,6 +205,7 @@ def _lines(load: Load) -> Iterator[str]:
         "cancelled": f"{load.cancelled:,}" if load.cancelled else "",
         "replaced": f"{load.replaced:,}" if load.replaced else "",
         "failed": f"{load.failed:,} (in the error queue)" if load.failed else "",
+        "expired": f"{load.expired:,} (after their latest delivery)" if load.expired else "",
         "rejected": f"{load.rejected:,} rows" if load.rejected else "",
         "done": _bar(load),
         "first due": "" if load.first_due is None else time_text(load.first_due),

@@ -29,18 +29,22 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 Name = Annotated[str, typer.Argument(metavar="DESTINATION", help="Destination, as messages have it.")]
 
 
+PauseUntil = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="End of the pause, as 2027-01-31T09:00:00+01:00. Default: never."),
+]
+
+
+def pause_length(group: str) -> Any:
+    """--for of a command that pauses."""
+    text = "Length of the pause, in place of --until: 90s, 15m, 2h30m, 3d."
+    return environment_option("--for", text, metavar="DURATION", group=group)
+
+
 def pause(
     destination: Name,
-    until: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="End of the pause, as 2027-01-31T09:00:00+01:00. Default: never."),
-    ] = None,
-    for_: Annotated[
-        str | None,
-        environment_option(
-            "--for", "Length of the pause, in place of --until: 90s, 15m, 2h30m, 3d.", metavar="DURATION", group="pause"
-        ),
-    ] = None,
+    until: PauseUntil = None,
+    for_: Annotated[str | None, pause_length("pause")] = None,
     actor: ActorName = None,
     *,
     where: StoredEndpoint,
