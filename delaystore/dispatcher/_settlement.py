@@ -18,7 +18,7 @@ from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.settings import OnExpired
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.operable import AuditedStore
-from delaystore.stores.records import Change, ChangeAction, Way
+from delaystore.stores.records import Change, ChangeAction, LoadChange, Way
 from delaystore.text import counted, duration_text, time_text
 from delaystore.transports.abc import Outcome, OutcomeKind
 
@@ -169,8 +169,9 @@ class Settler:
     def _remove(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
         batch.begin("settle")
         arrived = batch.arrived
-        if batch.moved and batch.operable is not None:
-            batch.operable.note_moved([failure.message for failure in batch.moved])
+        for how, messages in ((LoadChange.FAILED, batch.failed_for_good), (LoadChange.EXPIRED, batch.expired)):
+            if messages and batch.operable is not None:
+                batch.operable.note_leaving(messages, how)
         if arrived:
             batch.claims_lost = len(arrived) - tx.remove_many(arrived)
         if batch.dropped:

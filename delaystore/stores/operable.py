@@ -29,6 +29,7 @@ from delaystore.stores.records import (
     FailedDelivery,
     IngressRecord,
     Load,
+    LoadChange,
     Matching,
     Operation,
 )
@@ -145,13 +146,14 @@ class OperableTransaction(DelayedMessageStore):
         """
         return {}
 
-    def note_moved(self, messages: Sequence[DelayedMessage]) -> None:
-        """Note for their loads that claimed messages are in the error queue; `remove_many` removes them afterwards.
+    def note_leaving(self, messages: Sequence[DelayedMessage], how: LoadChange) -> None:
+        """Note for their loads how claimed messages leave the store; `remove_many` removes them afterwards.
 
         The default does nothing.
 
         Args:
-            messages: Messages that this transaction has claimed.
+            messages: Messages that this transaction has claimed, and that are not delivered.
+            how: How they leave it.
 
         """
 

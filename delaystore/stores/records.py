@@ -180,7 +180,8 @@ class Load:
         delivered: Messages that were delivered.
         cancelled: Messages that were cancelled, singly or together.
         replaced: Messages in whose place another one was stored, by another load or under their key.
-        failed: Messages that were moved to the error queue.
+        failed: Messages that were moved to the error queue, without expired ones.
+        expired: Messages that were not delivered because their latest delivery had passed.
         failing: Waiting messages that have failed before.
         first_due: The first due time of waiting messages; None: none waits.
         last_due: Their last due time.
@@ -204,6 +205,7 @@ class Load:
     cancelled: int = 0
     replaced: int = 0
     failed: int = 0
+    expired: int = 0
     failing: int = 0
     first_due: datetime | None = None
     last_due: datetime | None = None
@@ -217,7 +219,9 @@ class LoadChange(StrEnum):
     CANCELLED = "cancelled"
     REPLACED = "replaced"
     FAILED = "failed"
-    """Moved to the error queue."""
+    """Moved to the error queue after the last failed attempt."""
+    EXPIRED = "expired"
+    """Dropped, or moved to the error queue, because their latest delivery had passed."""
 
 
 _PAUSED_LOAD: Final = "\x01load "

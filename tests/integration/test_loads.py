@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from delaystore import DelayedDelivery, MessageFilter
+from delaystore import DelayedDelivery, DelayedDeliverySettings, MessageFilter
 from delaystore.bulk.options import OnDuplicate
 from delaystore.bulk.staging import LoadKey
 from delaystore.dispatcher import Dispatcher
@@ -216,6 +216,19 @@ def test_a_message_that_is_kept_stays_out_of_the_load(
     messages = [row("a", key="1"), row("b", key="2"), row("c")]
     load(database_url, "spring", messages, OnDuplicate.IGNORE, key_rule=KeyRule(OnKey.KEEP))
     assert ids(operations, SPRING) == ["c"]
+
+
+@pytest.mark.parametrize("on_expired", ["drop", "error-queue"])
+def test_messages_that_are_too_late_are_expired_ones(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str, on_expired: str
+) -> None:
+    now = store.now()
+    late = [replace(each, not_after=now - timedelta(seconds=60)) for each in due(store, rows(3), -120)]
+    load(database_url, "spring", [*late, *due(store, rows(2, "ok"))])
+    settings = DelayedDeliverySettings(on_expired=on_expired)
+    Dispatcher(store, RecordingTransport(), settings).dispatch_due()
+    found = operations.loads.get("spring")
+    assert (found.expired, found.delivered, found.failed, found.waiting) == (3, 2, 0, 0)
 
 
 def test_moved_messages_are_failed_ones(
