@@ -90,9 +90,9 @@ def cancel(
 ) -> None:
     """Cancel all waiting messages of a load.
 
-    The command does not cancel messages that were delivered, that are in the error queue, or that are being dispatched.
-    A cancelled load id is not loaded again, unless you pass --again. To stop messages for a while, use `delaystore
-    loads pause`. If the command is interrupted, `delaystore operations resume` continues it.
+    The command does not cancel messages that were delivered, that went to the error queue, or that are being
+    dispatched. A cancelled load id is not loaded again, unless you pass --again. To stop messages for a while, use
+    `delaystore loads pause`. If the command is interrupted, `delaystore operations resume` continues it.
     """
     bulk = BulkChange(OperationKind.CANCEL, MessageFilter(load=load_id), dry_run=dry_run, yes=yes, as_json=as_json)
     with where.open() as opened:
@@ -192,7 +192,7 @@ def resume(load_id: LoadId, actor: ActorName = None, *, where: StoredEndpoint, a
 
 def _print_not_reached(load: Load) -> None:
     """Say on standard error which messages the cancel did not reach."""
-    numbers = {"delivered": load.delivered or 0, "in the error queue": load.failed, "waiting still": load.waiting}
+    numbers = {"delivered": load.delivered or 0, "moved to the error queue": load.failed, "waiting still": load.waiting}
     parts = [f"{counted(number, 'message')} {how}" for how, number in numbers.items() if number]
     if parts:
         print_note(f"not reached: {', '.join(parts)}")
@@ -208,7 +208,7 @@ def _lines(load: Load) -> Iterator[str]:
         "delivered": "unknown" if load.delivered is None else f"{load.delivered:,}",
         "cancelled": f"{load.cancelled:,}" if load.cancelled else "",
         "replaced": f"{load.replaced:,}" if load.replaced else "",
-        "failed": f"{load.failed:,} (in the error queue)" if load.failed else "",
+        "failed": f"{load.failed:,} (moved to the error queue)" if load.failed else "",
         "rejected": f"{load.rejected:,} rows" if load.rejected else "",
         "done": _bar(load),
         "first due": "" if load.first_due is None else time_text(load.first_due),
