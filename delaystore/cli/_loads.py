@@ -192,7 +192,12 @@ def resume(load_id: LoadId, actor: ActorName = None, *, where: StoredEndpoint, a
 
 def _print_not_reached(load: Load) -> None:
     """Say on standard error which messages the cancel did not reach."""
-    numbers = {"delivered": load.delivered or 0, "moved to the error queue": load.failed, "waiting still": load.waiting}
+    numbers = {
+        "delivered": load.delivered or 0,
+        "moved to the error queue": load.failed,
+        "expired": load.expired,
+        "waiting still": load.waiting,
+    }
     parts = [f"{counted(number, 'message')} {how}" for how, number in numbers.items() if number]
     if parts:
         print_note(f"not reached: {', '.join(parts)}")
@@ -209,6 +214,7 @@ def _lines(load: Load) -> Iterator[str]:
         "cancelled": f"{load.cancelled:,}" if load.cancelled else "",
         "replaced": f"{load.replaced:,}" if load.replaced else "",
         "failed": f"{load.failed:,} (moved to the error queue)" if load.failed else "",
+        "expired": f"{load.expired:,} (dropped)" if load.expired else "",
         "rejected": f"{load.rejected:,} rows" if load.rejected else "",
         "done": _bar(load),
         "first due": "" if load.first_due is None else time_text(load.first_due),

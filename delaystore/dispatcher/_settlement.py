@@ -18,7 +18,7 @@ from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.settings import OnExpired
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.operable import AuditedStore
-from delaystore.stores.records import Change, ChangeAction, Way
+from delaystore.stores.records import Change, ChangeAction, LoadChange, Way
 from delaystore.text import counted, duration_text, time_text
 from delaystore.transports.abc import Outcome, OutcomeKind
 
@@ -170,7 +170,7 @@ class Settler:
         batch.begin("settle")
         arrived = batch.arrived
         if batch.moved and batch.operable is not None:
-            batch.operable.note_moved([failure.message for failure in batch.moved])
+            batch.operable.note_left([failure.message for failure in batch.moved], LoadChange.FAILED)
         if arrived:
             batch.claims_lost = len(arrived) - tx.remove_many(arrived)
         if batch.dropped:
@@ -179,6 +179,8 @@ class Settler:
     def _drop(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
         """Delete expired messages, and note how many: if the process dies, both are done, or neither."""
         expired = [failure.message for failure in batch.dropped]
+        if batch.operable is not None:
+            batch.operable.note_left(expired, LoadChange.EXPIRED)
         removed = tx.remove_many(expired)
         batch.claims_lost += len(expired) - removed
         if removed and isinstance(tx, AuditedStore):

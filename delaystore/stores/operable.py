@@ -29,6 +29,7 @@ from delaystore.stores.records import (
     FailedDelivery,
     IngressRecord,
     Load,
+    LoadChange,
     Matching,
     Operation,
 )
@@ -145,13 +146,14 @@ class OperableTransaction(DelayedMessageStore):
         """
         return {}
 
-    def note_moved(self, messages: Sequence[DelayedMessage]) -> None:
-        """Note for their loads that claimed messages are in the error queue; `remove_many` removes them afterwards.
+    def note_left(self, messages: Sequence[DelayedMessage], how: LoadChange) -> None:
+        """Note for their loads that claimed messages leave without a delivery; `remove_many` removes them afterwards.
 
         The default does nothing.
 
         Args:
             messages: Messages that this transaction has claimed.
+            how: FAILED: they are in the error queue. EXPIRED: they are dropped.
 
         """
 

@@ -181,6 +181,7 @@ class Load:
         cancelled: Messages that were cancelled, singly or together.
         replaced: Messages in whose place another one was stored, by another load or under their key.
         failed: Messages that were moved to the error queue.
+        expired: Messages that dispatchers dropped, because their latest delivery had passed.
         failing: Waiting messages that have failed before.
         first_due: The first due time of waiting messages; None: none waits.
         last_due: Their last due time.
@@ -204,6 +205,7 @@ class Load:
     cancelled: int = 0
     replaced: int = 0
     failed: int = 0
+    expired: int = 0
     failing: int = 0
     first_due: datetime | None = None
     last_due: datetime | None = None
@@ -218,6 +220,8 @@ class LoadChange(StrEnum):
     REPLACED = "replaced"
     FAILED = "failed"
     """Moved to the error queue."""
+    EXPIRED = "expired"
+    """Dropped by a dispatcher, because their latest delivery had passed."""
 
 
 _PAUSED_LOAD: Final = "\x01load "

@@ -13,6 +13,7 @@ from delaystore.dispatcher import Dispatcher
 from delaystore.errors import ConfigurationError, InvalidMessageError, LoadLostError
 from delaystore.message import DelayedMessage, KeyRule, OnKey
 from delaystore.operations import Operations
+from delaystore.settings import DelayedDeliverySettings, OnExpired
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.records import LoadPhase, OperationState
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
@@ -82,6 +83,18 @@ def test_counts_add_up_however_messages_leave(
     assert (found.cancelled, found.replaced, found.delivered, found.waiting) == (10, 2, 8, 0)
     assert found.state is LoadPhase.DONE
     assert operations.loads.get("again").delivered == 2
+
+
+def test_expired_messages_are_not_counted_as_delivered(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    late = store.now() - timedelta(seconds=0.5)
+    in_time, expired = due(store, rows(4, "a")), [replace(each, not_after=late) for each in due(store, rows(3, "b"))]
+    load(database_url, "spring", [*in_time, *expired])
+    settings = DelayedDeliverySettings(on_expired=OnExpired.DROP)
+    assert Dispatcher(store, RecordingTransport(), settings).dispatch_due().delivered == 4
+    found = operations.loads.get("spring")
+    assert (found.stored, found.delivered, found.expired, found.waiting) == (7, 4, 3, 0)
 
 
 def test_a_cancel_reaches_all_that_waits_and_nothing_else(

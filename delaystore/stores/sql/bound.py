@@ -370,9 +370,9 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         return {row.message_id: row.load_number for row in self._execute(found, {"ids": [*message_ids]})}
 
     @override
-    def note_moved(self, messages: Sequence[DelayedMessage]) -> None:
+    def note_left(self, messages: Sequence[DelayedMessage], how: LoadChange) -> None:
         left = Counter(self.loads_of([each.message_id for each in messages]).values())
-        LoadChanges(self).note(left, LoadChange.FAILED)
+        LoadChanges(self).note(left, how)
 
     def _park_or_show(self, messages: Sequence[DelayedMessage]) -> None:
         with translated_errors():
