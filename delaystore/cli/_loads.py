@@ -97,7 +97,6 @@ def cancel(
     bulk = BulkChange(OperationKind.CANCEL, MessageFilter(load=load_id), dry_run=dry_run, yes=yes, as_json=as_json)
     with where.open() as opened:
         operations = acting(opened, actor)
-        operations.loads.get(load_id)
         try:
             bulk.make(opened, operations, lambda new: operations.loads.begin_cancel(load_id, operation_id=new))
         finally:
@@ -128,7 +127,6 @@ def reschedule(
     when = parse_new_due(delay, at, by, time_zone)
     with where.open() as opened:
         operations = acting(opened, actor)
-        operations.loads.get(load_id)
 
         def begin(new: str) -> Operation:
             return operations.begin_reschedule(wanted, **when, operation_id=new)
