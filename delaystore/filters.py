@@ -20,7 +20,7 @@ from delaystore.message import (
     is_load_id,
     utc,
 )
-from delaystore.text import exact_duration_text, parse_time, zone
+from delaystore.text import exact_duration_text, parse_time, time_text, zone
 
 ALL: Final = "all"
 """The member of a filter's document that means everything."""
@@ -145,7 +145,12 @@ class MessageFilter:
         """For people."""
         document = self.as_dict() if self else {}
         headers = document.pop("headers", {})
-        parts = [f"{name.replace('_', ' ')} {value}" for name, value in document.items() if not isinstance(value, bool)]
+        times = {"since": f"due from {time_text(self.since)}", "until": f"due before {time_text(self.until)}"}
+        parts = [
+            times.get(name, f"{name.replace('_', ' ')} {value}")
+            for name, value in document.items()
+            if not isinstance(value, bool)
+        ]
         parts += [name if value else f"not {name}" for name, value in document.items() if isinstance(value, bool)]
         parts += [f"header {name}={value}" for name, value in headers.items()]
         return ", ".join(parts) or "all messages"

@@ -108,6 +108,8 @@ class BulkChange:
         """
         from delaystore.operations import new_operation_id
 
+        if self.wanted.load is not None:
+            operations.loads.get(self.wanted.load)  # refuses an unknown load, which no message could match
         new = None if when is None else operations.new_due_time(**when)  # refuses a mistake before the question
         if self.dry_run:
             preview(operations, self.wanted, new, as_json=self.as_json)

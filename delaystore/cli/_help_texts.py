@@ -247,11 +247,11 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     "show": {1: "The message does not exist"},
     "cancel": {
         0: "All cancelled",
-        1: "A message is being dispatched or does not exist, the operation was abandoned, or you declined",
+        1: "A message is being dispatched, it or its load does not exist, the operation was abandoned, or you declined",
     },
     "reschedule": {
         0: "All rescheduled",
-        1: "A message is being dispatched or does not exist, the operation was abandoned, or you declined",
+        1: "A message is being dispatched, it or its load does not exist, the operation was abandoned, or you declined",
     },
     "resume": {1: "The destination is not paused"},
     "receive": {1: "The queue is empty"},

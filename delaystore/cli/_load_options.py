@@ -17,7 +17,7 @@ from delaystore.cli._output import OutputError, bar, print_document, print_line,
 from delaystore.errors import ConfigurationError, DelaystoreError, DuplicateKeyError
 from delaystore.message import OnKey
 from delaystore.stores.documents import instant
-from delaystore.text import counted, duration_text, limit_text, parse_duration
+from delaystore.text import counted, duration_text, limit_text, parse_duration, time_text
 
 if TYPE_CHECKING:
     from delaystore.bulk.files import DataFiles, Kind
@@ -387,7 +387,7 @@ def report_load(report: "LoadReport", *, as_json: bool) -> None:
         return
     messages = "messages" if report.stored is None else counted(report.stored, "message")
     if report.finished_before is not None:
-        at = instant(report.finished_before)
+        at = time_text(report.finished_before)
         print_line(f"nothing to do: the load {report.load_id!r} was finished at {at}, with {messages}")
         if report.differs:
             rows = counted(report.rows or 0, "row")

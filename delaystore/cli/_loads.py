@@ -89,14 +89,13 @@ def cancel(
 ) -> None:
     """Cancel all waiting messages of a load.
 
-    The command does not cancel messages that were delivered, that are in the error queue, or that are being dispatched.
-    A cancelled load id is not loaded again, unless you pass --again. To stop messages for a while, use `delaystore
-    loads pause`. If the command is interrupted, `delaystore operations resume` continues it.
+    The command does not cancel messages that were delivered, that went to the error queue, or that are being
+    dispatched. A cancelled load id is not loaded again, unless you pass --again. To stop messages for a while, use
+    `delaystore loads pause`. If the command is interrupted, `delaystore operations resume` continues it.
     """
     bulk = BulkChange(OperationKind.CANCEL, MessageFilter(load=load_id), dry_run=dry_run, yes=yes, as_json=as_json)
     with where.open() as opened:
         operations = acting(opened, actor)
-        operations.loads.get(load_id)
         bulk.make(opened, operations, lambda new: operations.loads.begin_cancel(load_id, operation_id=new))
         if not dry_run:
             _print_rest(operations.loads.get(load_id))
@@ -125,7 +124,6 @@ def reschedule(
     when = parse_new_due(delay, at, by, time_zone)
     with where.open() as opened:
         operations = acting(opened, actor)
-        operations.loads.get(load_id)
 
         def begin(new: str) -> Operation:
             return operations.begin_reschedule(wanted, **when, operation_id=new)
@@ -183,7 +181,7 @@ def _print_rest(load: Load) -> None:
     """Say on standard error which messages the cancel did not reach, and that a stream goes on."""
     numbers = {
         "delivered": load.delivered or 0,
-        "in the error queue": load.failed,
+        "moved to the error queue": load.failed,
         "expired": load.expired,
         "waiting still": load.waiting,
     }
@@ -204,7 +202,7 @@ def _lines(load: Load) -> Iterator[str]:
         "delivered": "unknown" if load.delivered is None else f"{load.delivered:,}",
         "cancelled": f"{load.cancelled:,}" if load.cancelled else "",
         "replaced": f"{load.replaced:,}" if load.replaced else "",
-        "failed": f"{load.failed:,} (in the error queue)" if load.failed else "",
+        "failed": f"{load.failed:,} (moved to the error queue)" if load.failed else "",
         "expired": f"{load.expired:,} (after their latest delivery)" if load.expired else "",
         "rejected": f"{load.rejected:,} rows" if load.rejected else "",
         "done": _bar(load),

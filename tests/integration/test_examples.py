@@ -29,6 +29,17 @@ PRINTED = {
         "forward billing -> send billing",
         "received: pay me ['traceparent']",
     ],
+    "campaign.py": [
+        "spring: 996 stored, 8 rejected",
+        "spring-corrected: 4 stored, 0 rejected",
+        "cancelled for acme: 250",
+        "put off: 150",
+        "parked: 300",
+        "delivered during the pause: 0",
+        "replayed: 50",
+        "cancelled at the end: 446",
+        "996 = 250 delivered + 696 cancelled + 50 failed before",
+    ],
     "custom_store.py": ["files: 1", "received: hello", "files: 0"],
 }
 TESTED_ELSEWHERE = ["celery_tasks.py", "fastapi_app.py", "test_reminders.py"]

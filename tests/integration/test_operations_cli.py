@@ -43,6 +43,17 @@ def fill(store: SqlDelayedMessageStore, count: int, destination: str = "billing"
     )
 
 
+@pytest.mark.parametrize("change", [["cancel"], ["cancel", "--dry-run"], ["reschedule", "--by", "1d"]])
+def test_a_change_of_an_unknown_load_is_no_success(
+    run: CommandLine, store: SqlDelayedMessageStore, change: list[str]
+) -> None:
+    fill(store, 3)
+    result = run(*change, "--load", "sprong")
+    assert (result.code, result.out) == (1, "")
+    assert result.err == "not found: there is no load 'sprong'; `delaystore loads list` shows the last ones\n"
+    assert store.count() == 3
+
+
 def test_those_that_match_are_cancelled(run: CommandLine, store: SqlDelayedMessageStore) -> None:
     fill(store, 30, headers={"kind": "old"})
     fill(store, 3, "shipping", headers={"kind": "old"})

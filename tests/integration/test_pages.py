@@ -36,6 +36,7 @@ LONG = (
     "docs/how-to/deploy.md",
     "docs/how-to/django.md",
     "docs/how-to/monitoring.md",
+    "docs/tutorials/campaign.md",
     "docs/tutorials/first-message.md",
     "docs/tutorials/order-reminder.md",
 )

@@ -226,6 +226,6 @@ def test_a_filter_is_told_to_people() -> None:
         paused=False,
     )
     assert str(wanted) == (
-        "destination billing, since 2031-01-01T12:00:00+00:00, until 2031-01-01T13:00:00+00:00, id prefix order-, "
+        "destination billing, due from 2031-01-01 12:00:00Z, due before 2031-01-01 13:00:00Z, id prefix order-, "
         "failing, not paused, header kind=reminder"
     )

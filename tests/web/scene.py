@@ -7,11 +7,18 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
-from delaystore import DelayedDelivery, DelayedDeliverySettings, DelayedMessage, SqlDelayedMessageStore
+from delaystore import (
+    DelayedDelivery,
+    DelayedDeliverySettings,
+    DelayedMessage,
+    MessageFilter,
+    SqlDelayedMessageStore,
+)
 from delaystore.stores.documents import LatenessHistogram
 from delaystore.stores.records import Activity, DispatcherRecord, IngressRecord
 from delaystore.transports.rabbitmq.topology import topology_named
 from tests.integration.cascades import channel_to, declare, make_destination, send
+from tests.integration.loading import load
 
 CASCADE = "custom:delay:14"
 LONG = "Contoso.Sales.OrderProcessing.Endpoint-Reminders_v2"
@@ -62,6 +69,8 @@ def fill_with_long_names(url: str) -> None:
         for number, name in enumerate(LONG_IDS):
             delivery.cancel(name)
             delivery.send(LONG, b"{}", delay=timedelta(seconds=170 - number), message_id=name, headers={LONG: name})
+        if not any(each.load_id == LONG for each in delivery.operations.loads.list()):
+            load(url, LONG, _reminders(LONG, 5, delivery.operations.now() + timedelta(days=9)))
         now = store.now()
         host = "ip-10-20-117-203.eu-central-1.compute.internal"
         common: dict[str, Any] = {"host": host, "pid": 2_117_401, "version": "0.2.0", "since": now, "heartbeat": now}
@@ -81,6 +90,34 @@ def fill_with_long_names(url: str) -> None:
                 **common,
             )
         )
+
+
+def fill_with_loads(url: str) -> None:
+    """Load a campaign that is on its way, a paused one, a cancelled one, and one that is delivered."""
+    with reminding(url) as delivery:
+        operations = delivery.operations.acting_as("ada")
+        now = operations.now()
+        load(url, "newsletter-old", _reminders("newsletter-old", 1_200, now + timedelta(days=3)))
+        operations.loads.cancel("newsletter-old")
+        load(url, "invoices-march", _reminders("invoices-march", 300, now - timedelta(hours=1)))
+        load(url, "easter-offers", _reminders("easter-offers", 900, now + timedelta(days=8)))
+        operations.loads.pause("easter-offers")
+        load(url, "spring-reminders", _reminders("spring-reminders", 2_000, now + timedelta(days=9)))
+        operations.cancel(MessageFilter(load="spring-reminders", id_prefix="spring-reminders/0"))
+
+
+def _reminders(load_id: str, count: int, due: datetime) -> list[DelayedMessage]:
+    """Messages of a load, 100 due in each second from `due` on."""
+    return [
+        DelayedMessage(
+            message_id=f"{load_id}/{number:04d}",
+            destination="reminders",
+            due_time=due + timedelta(seconds=number / 100),
+            body=b"",
+            headers={"customer": ("acme", "bolt")[number % 2]},
+        )
+        for number in range(count)
+    ]
 
 
 @contextmanager

@@ -18,14 +18,15 @@ from tests.conftest import ENVIRONMENT
 from tests.dispatching import wait_until
 from tests.integration.cascades import channel_to, ready
 from tests.integration.cli import started
-from tests.servers import PostgreSQLDatabases, RabbitMQVhosts, ServerMissingError
-from tests.web.chromium import NARROW, PHONE, chromium, opened, overflow, reduce_colours, squeezed
+from tests.servers import PostgreSQLDatabases, RabbitMQVhosts
+from tests.web.chromium import NARROW, PHONE, opened, overflow, reduce_colours, squeezed
 from tests.web.scene import (
     CASCADE,
     EVIL,
     LONG,
     LONG_IDS,
     fill,
+    fill_with_loads,
     fill_with_long_names,
     make_cascade,
     make_queues,
@@ -43,11 +44,12 @@ PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "web-messages": ("/messages?destination=billing", {"viewport": {"width": 1280, "height": 760}}),
     "web-message": ("/message?id=order-40001-reminder", {"viewport": {"width": 1280, "height": 1000}}),
     "web-bulk": ("/bulk/preview?kind=cancel&destination=shipping", {"viewport": {"width": 1280, "height": 660}}),
+    "web-loads": ("/loads", {"viewport": {"width": 1280, "height": 440}}),
     "web-errors": ("/errors", {"viewport": {"width": 1280, "height": 480}}),
     "web-destinations": ("/destinations", {"viewport": {"width": 1280, "height": 640}}),
 }
 ORDER = b'{"order": 40001, "customer": "Ada Lovelace", "lines": [{"sku": "A-7", "n": 2}]}'
-SCREENS = ("/", "/messages", "/bulk", "/errors", "/destinations", "/cascade", "/changes")
+SCREENS = ("/", "/messages", "/loads", "/bulk", "/errors", "/destinations", "/cascade", "/changes")
 
 
 class Shop:
@@ -87,17 +89,6 @@ def shop(postgresql: PostgreSQLDatabases, rabbitmq: RabbitMQVhosts) -> Iterator[
             dispatcher.communicate()
         postgresql.drop_database(store)
         rabbitmq.delete_vhost(broker)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    try:
-        with chromium() as browser:
-            yield browser
-    except ServerMissingError as error:
-        if ENVIRONMENT.get("CI") == "true":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
 
 
 @pytest.fixture
@@ -143,8 +134,10 @@ def tile(page: Page, name: str) -> str:
 @pytest.mark.long
 def test_the_documents_have_their_pictures(browser: Browser, shop: Shop, pictures: Path) -> None:
     """`make screenshots` puts them where the documents have them."""
+    fill_with_loads(shop.store)
     with reminding(shop.store) as delivery:
         operations = delivery.operations.acting_as("ada")
+        wait_until(lambda: operations.loads.get("invoices-march").waiting == 0)
         operations.pause("mail.newsletter")
         operations.limit_rate("reminders", 50)
         for number in range(7):
@@ -181,7 +174,7 @@ def test_each_screen_fits_and_is_pictured(browser: Browser, shop: Shop, pictures
         more = (
             *("/message?id=order-40001", "/message?id=refused-1", f"/message?id={LONG_IDS[0]}"),
             *("/bulk/preview?kind=cancel&destination=billing", "/bulk/preview?kind=reschedule&at=2099-01-01T00:00:00"),
-            *(f"/messages?destination={LONG}", "/errors/messages?destination=gone"),
+            *(f"/messages?destination={LONG}", "/errors/messages?destination=gone", f"/load?id={LONG}"),
         )
         for path in (*SCREENS, *more):
             page.goto(path)

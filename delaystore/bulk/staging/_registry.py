@@ -17,6 +17,7 @@ from delaystore.bulk.staging.abc import Cleaned, FinishedLoad, LoadKey, LoadOwne
 from delaystore.errors import ConfigurationError, LoadInProgressError
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.schema import is_of_load
+from delaystore.text import time_text
 
 # The registry of loads: which process has which, and which are finished.
 
@@ -51,8 +52,9 @@ class Registry:
                 return finished
             if row.token not in (None, token) and not is_abandoned(row, now):
                 raise LoadInProgressError(
-                    f"the load {key.load_id!r} is in progress: {owner_of(row)}, since {_shown(row.began)}, last seen "
-                    f"{_shown(row.heartbeat)}; wait for it, or until {_shown(row.lease_until)} if it has died"
+                    f"the load {key.load_id!r} is in progress: {owner_of(row)}, since {time_text(row.began)}, last "
+                    f"seen {time_text(row.heartbeat)}; wait for it, or until {time_text(row.lease_until)} if it "
+                    "has died"
                 )
             self._give(connection, key, token, owner, now, lease)
         return None
@@ -207,7 +209,7 @@ def new_number() -> int:
 
 def cancelled_error(load: LoadStatus) -> ConfigurationError:
     """The refusal to run a load that was cancelled."""
-    at = "" if load.cancelled_at is None else f" at {_shown(load.cancelled_at)}"
+    at = "" if load.cancelled_at is None else f" at {time_text(load.cancelled_at)}"
     return ConfigurationError(
         f"the load {load.load_id!r} was cancelled by {load.cancelled_by}{at}, and is not loaded again; choose another "
         "load id, or pass the option again"
@@ -254,10 +256,6 @@ def owner_of(row: _RowOf) -> LoadOwner:
 
 def _values_of(owner: LoadOwner) -> dict[str, Any]:
     return {"host": owner.host, "pid": owner.pid, "place": owner.system, "process_started": owner.started}
-
-
-def _shown(instant: datetime) -> str:
-    return instant.isoformat(timespec="seconds")
 
 
 # What abandoned loads left, and its removal.
