@@ -174,7 +174,7 @@ class DelayedDeliverySettings:
     """Minimum time from the first failed attempt to the last retry. The gaps between retries grow exponentially."""
     batch_size: int = 1000
     """Maximum number of messages that a dispatcher claims and forwards in one batch."""
-    batch_bytes: int = 64 * 1024 * 1024
+    batch_bytes: int = 32 * 1024 * 1024
     """Maximum size of all bodies in one batch, in bytes. A larger body is forwarded in its own batch."""
     dispatch_timeout: Duration = Duration(timedelta(seconds=5))
     """How long a batch waits for the broker's confirms. Its rows stay claimed meanwhile.

@@ -159,7 +159,8 @@ def message(message_id: str, destination: str = "billing", due_time: datetime = 
 
 
 def settings(**changes: Any) -> DelayedDeliverySettings:
-    return DelayedDeliverySettings(**changes)
+    """With room for four of the largest bodies in the first batch."""
+    return DelayedDeliverySettings(**{"batch_bytes": 4 * DelayedDeliverySettings.max_body_bytes, **changes})
 
 
 class Seconds:

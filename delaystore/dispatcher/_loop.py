@@ -228,7 +228,7 @@ class DispatchLoop:
         self._clean_up()
         if result.delay:
             self.wake.pause(result.delay)
-        elif result.full:
+        elif result.keep_going:
             self._helper.engage()
         elif not result.again:
             self._rest(result)
@@ -277,7 +277,7 @@ class DispatchLoop:
         try:
             while not self.wake.stopped:
                 result = self._passes.run()
-                if result.hindered or not result.full:
+                if result.hindered or not result.keep_going:
                     break
         except Exception as error:
             self._fetch_failed(error)

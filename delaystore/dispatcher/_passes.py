@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from delaystore.breakers import BreakerState
 from delaystore.dispatcher._batch import BatchSizer, PassBatch, observed
@@ -19,6 +20,9 @@ from delaystore.stores.abc import ManagedDelayedMessageStore
 from delaystore.stores.operable import OperableTransaction
 
 logger = logging.getLogger("delaystore.dispatcher")
+MANY: Final = 16
+"""Messages of one pass from which on others are expected to become due before it ends. Two workers then take turns, so
+that these messages do not wait for the confirms and the commit of the pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,11 @@ class PassResult:
     """Seconds that a breaker asks to wait."""
     outage: str | None = None
     """Why nothing can be sent; None: no outage was noticed. If nothing was fetched, it was noticed before the claim."""
+
+    @property
+    def keep_going(self) -> bool:
+        """Whether to pass again at once, beside another worker: more messages are due, or will be in a moment."""
+        return self.full or self.report.fetched >= MANY
 
     @property
     def hindered(self) -> bool:

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
+from psycopg.pq import Format
+from sqlalchemy import create_engine, event
 from sqlalchemy.orm import Session
 
 from delaystore.errors import ConfigurationError, StoreError
@@ -100,3 +102,25 @@ def test_connections_of_ones_own_must_write_iso_times(german_url: str) -> None:
             ours.enlist(session).store(message(NOON, message_id="enlisted"))  # writing reads no times
         engine.dispose()
         assert ours.count() == 2
+
+
+def test_a_claim_returns_bodies_in_binary_form(prepared_postgresql_url: str) -> None:
+    engine = create_engine(prepared_postgresql_url)
+    forms: list[int] = []
+
+    @event.listens_for(engine, "after_cursor_execute")
+    def note(_connection: object, cursor: Any, statement: str, *_others: object) -> None:
+        if "SKIP LOCKED" in statement:
+            forms.append(cursor.format)
+
+    with closing(SqlDelayedMessageStore(engine)) as store:
+        store.initialize("sales", TransactionMode.RECEIVE_ONLY)
+        store.setup_infrastructure()
+        sent = message(store.now(), body=bytes(range(256)))
+        store.store(sent)
+        with store.transaction() as transaction:
+            (fetched,) = transaction.fetch_batch(store.now(), 10, 1000)
+            assert fetched.body == sent.body
+            assert transaction.remove_many([fetched]) == 1
+    engine.dispose()
+    assert forms == [Format.BINARY]

@@ -138,6 +138,17 @@ def test_a_backlog_is_worked_off_by_two_workers(store: CountingStore, transport:
     assert sorted(transport.bodies("billing")) == sorted(f"{number}".encode() for number in range(2000))
 
 
+@pytest.mark.parametrize(("count", "workers"), [(15, 1), (16, 2)])
+def test_a_second_worker_helps_while_many_messages_become_due(
+    store: CountingStore, transport: ScriptedTransport, count: int, workers: int
+) -> None:
+    store.store_many(due(f"{number}") for number in range(count))
+    with running(make(store, transport, max_body_bytes=1000)) as dispatcher:  # the first batch has room for all
+        wait_until(lambda: dispatcher.health().delivered == count)
+        wait_until(lambda: store.asked["next"])  # the loop rests
+        assert (f"{NAME}-helper" in threads()) == (workers == 2)
+
+
 def test_a_store_of_five_methods_is_dispatched_from(transport: ScriptedTransport) -> None:
     store = FiveMethodStore()
     transport.outcomes["nowhere"] = UNROUTABLE

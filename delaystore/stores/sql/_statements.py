@@ -67,7 +67,7 @@ from delaystore.stores.sql.codec import (
     message_columns,
 )
 from delaystore.stores.sql.dialects import Claiming, StoreDialect
-from delaystore.stores.sql.dialects.base import LocatedRows, row_with
+from delaystore.stores.sql.dialects.base import BINARY, LocatedRows, row_with
 from delaystore.stores.sql.dialects.sqlite import owned
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.rows import has_position, to_shown_message
@@ -89,7 +89,8 @@ def locked_and_fitting(locking: Select[Any]) -> Select[Any]:
     """The first rows of a search that locks them; rows that do not fit stay locked, and unread."""
     locked = locking.cte("locked")
     sized = select(*locked.c, size_of(locked.c.body)).subquery("sized")
-    return _fitting(sized, [*message_columns(sized), sized.c[NOT_AFTER], sized.c[PARTITION], sized.c[LOCATION]])
+    columns = [*message_columns(sized), sized.c[NOT_AFTER], sized.c[PARTITION], sized.c[LOCATION]]
+    return _fitting(sized, columns).execution_options(**{BINARY: True})
 
 
 def fitting_ids(statement: Select[Any], table: Table) -> Select[Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, exc
-from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect, ExceptionContext
+from sqlalchemy.engine.interfaces import DBAPIConnection, Dialect, ExceptionContext, ExecutionContext
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, PoolProxiedConnection, PoolResetState
 
 from delaystore.calls import CUT_AFTER, current_call, in_background
@@ -20,7 +20,7 @@ from delaystore.clock import ExtrapolatedClock
 from delaystore.errors import ConfigurationError
 from delaystore.processes import Turns, renew_in_children
 from delaystore.stores.sql.dialects import DIALECTS, SqlDialect, fault_of
-from delaystore.stores.sql.dialects.base import OWN, PREPARED
+from delaystore.stores.sql.dialects.base import BINARY, OWN, PREPARED
 from delaystore.stores.sql.drivers import Driver, driver_of, driver_of_url, is_only_async
 from delaystore.stores.sql.errors import configuration_errors, unreachable
 from delaystore.stores.sql.faults import Fault, HostsInTurn, hosts_of
@@ -61,9 +61,9 @@ class Connections:
         renew_after_fork(engine)
         # Listen to the dialect, which keeps these listeners: SQLAlchemy finds them by the target's address in memory,
         # and an engine may have the address of a former one whose dialect lives on.
-        for heard in (_leave_read_only_server, _close_what_was_cut):
-            if not event.contains(engine.dialect, "handle_error", heard):
-                event.listen(engine.dialect, "handle_error", heard)
+        for name, heard in _HEARD:
+            if not event.contains(engine.dialect, name, heard):
+                event.listen(engine.dialect, name, heard)
 
     def connect(self) -> Connection:
         """A connection; `close` gives it back to the engine's pool."""
@@ -288,6 +288,20 @@ def _close_what_was_cut(context: ExceptionContext) -> None:
     execution = context.execution_context
     if execution is not None and not isinstance(context.original_exception, Exception):
         driver_of(context.dialect).leave(execution.cursor)
+
+
+def _read_binary(cursor: Any, _statement: str, _parameters: Any, context: ExecutionContext) -> None:
+    """Have the driver fetch binary values for statements with that option."""
+    if BINARY in context.execution_options:
+        driver_of(context.dialect).read_binary(cursor)
+
+
+_HEARD: Final[Sequence[tuple[str, Callable[..., None]]]] = (
+    ("handle_error", _leave_read_only_server),
+    ("handle_error", _close_what_was_cut),
+    ("do_execute", _read_binary),
+)
+"""SQLAlchemy's events, and who hears of them."""
 
 
 def _note_use(_connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:

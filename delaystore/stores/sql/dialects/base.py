@@ -57,6 +57,8 @@ PREPARED: Final = "delaystore_prepared"
 """The key of a connection's `info` that holds the result of `prepare`."""
 OWN: Final = "delaystore_own"
 """The execution option of connections whose transactions are ours, and no caller's."""
+BINARY: Final = "delaystore_binary"
+"""The execution option of statements whose values the driver is to fetch in binary form, where it knows two forms."""
 LONGEST_LOCK_WAIT: Final = 2_000_000
 """Seconds; PostgreSQL and SQLite count milliseconds in 32 bits."""
 

@@ -355,13 +355,16 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
 
     @override
     def location(self, table: Table) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-        """The row's tableoid and ctid; no locked row is moved, and no table dropped that has one."""
+        """The row's tableoid and ctid; no locked row is moved, and no table dropped that has one.
+
+        The ctid is text, as psycopg cannot read its binary form.
+        """
         from sqlalchemy.dialects import postgresql  # loads slowly, and programs with another database need it not
 
         name = literal(quoted(table))
         own = select(cast(name, postgresql.REGCLASS())).scalar_subquery()
         relation = column("tableoid", postgresql.OID())
-        return case((relation != own, relation), else_=null()), column("ctid", TupleId())
+        return case((relation != own, relation), else_=null()), cast(column("ctid", TupleId()), Text())
 
     @override
     def remove_located(self, table: Table) -> Executable:

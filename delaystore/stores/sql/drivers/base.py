@@ -74,6 +74,9 @@ class Driver:
         """
         return False
 
+    def read_binary(self, cursor: Any) -> None:
+        """Have the next statement of a cursor return binary values, where the driver can return texts, too."""
+
     def leave(self, cursor: Any) -> None:
         """Close a cursor whose statement was cut off, where closing its connection would not free the locks."""
 
