@@ -155,6 +155,7 @@ def test_a_message_is_looked_up_as_the_json_api_shows_it(asker: Asker, delivery:
         "destination": "billing",
         "due_time": "2040-01-31T09:00:00+00:00",
         "next_attempt": None,
+        "not_after": None,
         "failure_count": 0,
         "size": 17,
         "key": "k",

@@ -168,7 +168,7 @@ def test_before_the_first_run_the_database_says_who_is_at_it(store: SqlDelayedMe
                 pass
         with other.lock("sales", "x"):
             pass
-        assert tables_of(database_url) == {"sales_delayed", "sales_delayed_version"}
+        assert tables_of(database_url) == {"sales_delayed", "sales_delayed_loads", "sales_delayed_version"}
 
 
 def test_a_lock_leaves_no_file_behind(sqlite_url: str) -> None:

@@ -234,7 +234,7 @@ def test_a_phase_follows_the_other_and_each_is_cleaned_up_by_itself(
     assert source.moved_checksum(far) == checksum((m.message_id, m.destination, m.due_time) for m in messages[15:])
     source.clean_up(far)
     assert source.run("sales") is None
-    assert tables_of(database_url) == {"sales_delayed", "sales_delayed_version"}
+    assert tables_of(database_url) == {"sales_delayed", "sales_delayed_loads", "sales_delayed_version"}
 
 
 def test_runs_that_kept_no_row_are_forgotten_with_the_run_that_is_cleaned_up(
@@ -259,7 +259,7 @@ def test_runs_that_kept_no_row_are_forgotten_with_the_run_that_is_cleaned_up(
     assert source.run("sales") == far
     source.clean_up(far)
     assert source.run("sales") is None
-    assert tables_of(database_url) == {"sales_delayed", "sales_delayed_version"}
+    assert tables_of(database_url) == {"sales_delayed", "sales_delayed_loads", "sales_delayed_version"}
 
 
 def test_nothing_is_cleaned_up_while_rows_wait_in_the_side_table(

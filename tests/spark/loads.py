@@ -82,7 +82,7 @@ def count(url: str) -> int:
 
 def staging_tables(url: str) -> set[str]:
     """The stagings of loads among them."""
-    return {name for name in all_tables(url) if "_load_" in name}
+    return {name for name in all_tables(url) if "_load_" in name and name != f"{TABLE}_load_changes"}
 
 
 def staged_rows(url: str) -> int:
