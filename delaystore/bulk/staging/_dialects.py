@@ -35,6 +35,7 @@ from typing_extensions import override
 from delaystore.bulk.options import OnDuplicate
 from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, LoadError, MessageBeingStoredError
 from delaystore.message import MAX_KEY_BYTES
+from delaystore.stores.sql.bulk_partitions import ATTEMPT
 from delaystore.stores.sql.codec import (
     COLUMNS,
     FAILURES,
@@ -58,9 +59,6 @@ from delaystore.stores.sql.faults import execute_as_it_stands, quoted_name, quot
 from delaystore.stores.sql.urls import load_table_name
 
 # The table in which a run of a load is staged.
-
-ATTEMPT: Final = "attempt"
-"""The staging's column for the task attempt that wrote a row."""
 
 
 def staging_table(live: Table, token: str, dialect: SqlDialect, prefixes: Sequence[str] = ()) -> Table:
