@@ -292,7 +292,10 @@ class MySqlStaging(StagingDialect, MySqlDialect):
 
 
 class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
-    """PostgreSQL: COPY from Arrow's memory. A crash of the server empties an unlogged table; the promotion notices."""
+    """PostgreSQL: COPY from Arrow's memory. A crash of the server empties an unlogged table; the promotion notices.
+
+    A staging that can become a bulk partition is another table, with a write-ahead log (`PartitionManager`).
+    """
 
     prefixes: ClassVar[Sequence[str]] = ("UNLOGGED",)
     replaces_twice: ClassVar[bool] = False

@@ -206,7 +206,7 @@ class PartitionLimits:
     """With few partitions. Each sixth of `most_partitions` doubles it, so that places are left for more."""
     smallest_table: int = 256 * 2**20
     """Bytes; into a smaller table rows are inserted as fast, unless there are many."""
-    many_rows: int = 200_000
+    many_rows: int = 100_000
     """Rows that get a partition beside a table of any size."""
     most_partitions: int = 24
     """Each costs every search a look."""
