@@ -35,8 +35,8 @@ from typing_extensions import override
 from delaystore.bulk.options import OnDuplicate
 from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, LoadError, MessageBeingStoredError
 from delaystore.message import MAX_KEY_BYTES
-from delaystore.stores.sql.bulk_partitions import ATTEMPT
 from delaystore.stores.sql.codec import (
+    ATTEMPT,
     COLUMNS,
     FAILURES,
     FAILURES_OF,

@@ -28,8 +28,8 @@ from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.records import Change, LoadChange
 from delaystore.stores.shared import unlike
 from delaystore.stores.sql.bound import BoundSqlStore
-from delaystore.stores.sql.bulk_partitions import ATTEMPT, PendingPartition
-from delaystore.stores.sql.codec import LIMITED, LOAD, MESSAGE_KEY, NOT_AFTER, in_order, message_columns
+from delaystore.stores.sql.bulk_partitions import PendingPartition
+from delaystore.stores.sql.codec import ATTEMPT, LIMITED, LOAD, MESSAGE_KEY, NOT_AFTER, in_order, message_columns
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.operating.operations import LoadChanges
@@ -68,13 +68,13 @@ class _Staged(NamedTuple):
     """Figures about the staged rows.
 
     `earliest`: the first next attempt, also of rows that were left out; None: nothing was staged. `due`: the first and
-    the last due time; none without rows. `is_whole`: there are no rows but those to be stored.
+    the last due time; none without rows. `fit`: there are no rows but those to be stored, and none with a key.
     """
 
     earliest: datetime | None = None
     due: Sequence[Any] = ()
     has_keys: bool = False
-    is_whole: bool = False
+    fit: bool = False
 
 
 class Promotion:
@@ -122,11 +122,7 @@ class Promotion:
             return self._run()
         with self._holding() as bound:
             self._staged_rows = self._check(bound.connection)
-            adopts = (
-                self._staged_rows.is_whole
-                and not self._staged_rows.has_keys
-                and partitions.may_adopt(bound.connection, self._staging)
-            )
+            adopts = self._staged_rows.fit and partitions.may_adopt(bound.connection, self._staging)
         fill, staging = (self._keep, self._staging) if adopts else (self._fill, None)
         try:
             with translated_errors(), partitions.filled(fill, fewest, self._number, staging) as self._partition:
@@ -322,11 +318,12 @@ class Promotion:
                 "nothing of it was stored; run it again"
             )
         winners = [row for row in chosen if row[0] in self._expected]
+        has_keys = any(row[2] for row in winners)
         return _Staged(
             earliest=min(row[3] for row in chosen),
             due=(min(row[4] for row in winners), max(row[5] for row in winners)) if winners else (),
-            has_keys=any(row[2] for row in winners),
-            is_whole=len(rows) == len(winners),
+            has_keys=has_keys,
+            fit=len(rows) == len(winners) and not has_keys,
         )
 
     def _store(self, bound: BoundSqlStore) -> tuple[int, int, int]:

@@ -19,15 +19,7 @@ clean-up drops it; of a load's staging it only ends the announcement.
 Only PostgreSQL supports this (`StoreDialect.bulk`), so the statements here are PostgreSQL's.
 """
 
-from delaystore.stores.sql.bulk_partitions._partitions import ATTEMPT, Fill, PartitionManager, PendingPartition
+from delaystore.stores.sql.bulk_partitions._partitions import Fill, PartitionManager, PendingPartition
 from delaystore.stores.sql.bulk_partitions._tables import SENDS_NOTHING, BulkPartitions, PartitionLimits
 
-__all__ = [
-    "ATTEMPT",
-    "SENDS_NOTHING",
-    "BulkPartitions",
-    "Fill",
-    "PartitionLimits",
-    "PartitionManager",
-    "PendingPartition",
-]
+__all__ = ["SENDS_NOTHING", "BulkPartitions", "Fill", "PartitionLimits", "PartitionManager", "PendingPartition"]

@@ -20,14 +20,12 @@ from delaystore.stores.sql.bulk_partitions._tables import (
     await_older_transactions,
     fewest_rows,
 )
-from delaystore.stores.sql.codec import LIMITED, LOAD, NAMES, in_order
+from delaystore.stores.sql.codec import ATTEMPT, LIMITED, LOAD, NAMES, in_order
 from delaystore.stores.sql.engine import Connections
 from delaystore.stores.sql.faults import Fault, execute_as_it_stands, quoted_column, quoted_name
 from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.urls import TOKEN_LENGTH, partition_name
 
-ATTEMPT: Final = "attempt"
-"""The column of a load's staging for the task attempt that wrote a row."""
 log = logging.getLogger("delaystore.stores")
 _TURN: Final = (
     "SELECT pg_advisory_xact_lock(hashtextextended('delaystore: attaches a shelf', "
