@@ -132,10 +132,7 @@ def test_a_driver_killed_before_during_and_after_promotions(spark: SparkSession,
 def test_postgresql_killed_and_restarted_in_the_middle_of_loads(
     spark: SparkSession, private_postgresql: PostgreSQL
 ) -> None:
-    """Killed: the unlogged staging is empty, which the promotion notices; or a task's connection breaks.
-
-    Restarted: the staging is kept, and the load need not fail.
-    """
+    """Killed or restarted: the staging is kept, and the load need not fail; or a task's connection breaks."""
     jobs: list[dict[str, Any]] = [
         {
             "mapper": "held_back",
@@ -149,8 +146,8 @@ def test_postgresql_killed_and_restarted_in_the_middle_of_loads(
     with Driver(jobs=jobs) as driver:
         driver.wait_for("started")
         killed = said_after(driver, jobs[0], private_postgresql, private_postgresql.kill)
-        assert killed.startswith("failed: "), killed
-        assert count(jobs[0]["url"]) == 0
+        assert killed == "done" or killed.startswith("failed: "), killed
+        assert count(jobs[0]["url"]) == (ROWS if killed == "done" else 0)
         restarted = said_after(driver, jobs[1], private_postgresql, private_postgresql.stop)
         assert restarted == "done" or restarted.startswith("failed: the"), restarted
     for job in jobs:

@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from threading import Timer
 from typing import Final
 
-from sqlalchemy import Connection, Table, inspect
+from sqlalchemy import Connection, Table, inspect, select
 from sqlalchemy.exc import DBAPIError
 
 from delaystore.bulk.options import StoreOptions
@@ -16,7 +16,7 @@ from delaystore.settings import TransactionMode
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.dialects import dialect_of
-from delaystore.stores.sql.errors import configuration_errors
+from delaystore.stores.sql.errors import configuration_errors, translated_errors
 from delaystore.stores.sql.faults import Fault, quoted_name, quoted_table
 from delaystore.stores.sql.schema import OperatingTables
 from delaystore.stores.sql.setup import load_tables
@@ -72,6 +72,16 @@ class LoadDatabase:
         with self._setting_up() as connection:
             if not inspect(connection).has_table(staging.name, schema=staging.schema):
                 self.dialect.create(connection, staging)
+
+    def create_attachable_staging(self, token: str) -> bool:
+        """As `create_staging`, such that it can become a bulk partition. False: there can be none, and none is made."""
+        partitions = self.store.partitions
+        number = select(self.registry.c.number).where(self.registry.c.token == token)
+        with translated_errors(), self._setting_up() as connection:
+            if partitions is None or not partitions.may_be_made(connection):
+                return False
+            partitions.create_staging(connection, self.staging(token), connection.execute(number).scalar_one())
+            return True
 
     def staging_names(self) -> list[str]:
         """The stagings that are there."""

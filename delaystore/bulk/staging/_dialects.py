@@ -36,6 +36,7 @@ from delaystore.bulk.options import OnDuplicate
 from delaystore.errors import NAMED_DUPLICATES, DuplicateMessageError, LoadError, MessageBeingStoredError
 from delaystore.message import MAX_KEY_BYTES
 from delaystore.stores.sql.codec import (
+    ATTEMPT,
     COLUMNS,
     FAILURES,
     FAILURES_OF,
@@ -58,9 +59,6 @@ from delaystore.stores.sql.faults import execute_as_it_stands, quoted_name, quot
 from delaystore.stores.sql.urls import load_table_name
 
 # The table in which a run of a load is staged.
-
-ATTEMPT: Final = "attempt"
-"""The staging's column for the task attempt that wrote a row."""
 
 
 def staging_table(live: Table, token: str, dialect: SqlDialect, prefixes: Sequence[str] = ()) -> Table:
@@ -294,7 +292,10 @@ class MySqlStaging(StagingDialect, MySqlDialect):
 
 
 class PostgreSqlStaging(StagingDialect, PostgreSqlDialect):
-    """PostgreSQL: COPY from Arrow's memory. A crash of the server empties an unlogged table; the promotion notices."""
+    """PostgreSQL: COPY from Arrow's memory. A crash of the server empties an unlogged table; the promotion notices.
+
+    A staging that can become a bulk partition is another table, with a write-ahead log (`PartitionManager`).
+    """
 
     prefixes: ClassVar[Sequence[str]] = ("UNLOGGED",)
     replaces_twice: ClassVar[bool] = False

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from delaystore.bulk.options import REJECTED, OnDuplicate
 from delaystore.bulk.staging._database import LoadDatabase
-from delaystore.bulk.staging._dialects import ATTEMPT, distinct_ids, there_already, twice, waiting_already
+from delaystore.bulk.staging._dialects import distinct_ids, there_already, twice, waiting_already
 from delaystore.bulk.staging._registry import Registry, finished_load
 from delaystore.bulk.staging.abc import FinishedLoad, LoadKey, StagedAttempt
 from delaystore.errors import (
@@ -29,7 +29,7 @@ from delaystore.stores.records import Change, LoadChange
 from delaystore.stores.shared import unlike
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PendingPartition
-from delaystore.stores.sql.codec import LIMITED, LOAD, MESSAGE_KEY, NOT_AFTER, in_order, message_columns
+from delaystore.stores.sql.codec import ATTEMPT, LIMITED, LOAD, MESSAGE_KEY, NOT_AFTER, in_order, message_columns
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.operating.operations import LoadChanges
@@ -64,6 +64,19 @@ class Rules(NamedTuple):
     noted_as: Change | None = None
 
 
+class _Staged(NamedTuple):
+    """Figures about the staged rows.
+
+    `earliest`: the first next attempt, also of rows that were left out; None: nothing was staged. `due`: the first and
+    the last due time; none without rows. `fit`: there are no rows but those to be stored, and none with a key.
+    """
+
+    earliest: datetime | None = None
+    due: Sequence[Any] = ()
+    has_keys: bool = False
+    fit: bool = False
+
+
 class Promotion:
     """The promotion of one load's attempts."""
 
@@ -84,7 +97,7 @@ class Promotion:
         self._on_duplicate, self._key_rule, self._noted_as = rules
         self._staging = database.staging(token)
         self._partition: PendingPartition | None = None
-        self._earliest: datetime | None = None
+        self._staged_rows = _Staged()
         self._replaced = 0
 
     def run(self) -> FinishedLoad:
@@ -104,13 +117,15 @@ class Promotion:
         rows, fewest = sum(self._expected.values()), None
         if partitions is not None and rows >= partitions.limits.fewest_rows:
             with translated_errors():
-                fewest = partitions.fewest_rows()
+                fewest = partitions.fewest_rows(rows)
         if partitions is None or fewest is None or rows < fewest:
             return self._run()
-        with self._holding():
-            pass
+        with self._holding() as bound:
+            self._staged_rows = self._check(bound.connection)
+            adopts = self._staged_rows.fit and partitions.may_adopt(bound.connection, self._staging)
+        fill, staging = (self._keep, self._staging) if adopts else (self._fill, None)
         try:
-            with translated_errors(), partitions.filled(self._fill, fewest, self._number) as self._partition:
+            with translated_errors(), partitions.filled(fill, fewest, self._number, staging) as self._partition:
                 return self._run()
         except (DuplicateMessageError, StoreUnavailableError) as error:
             self._partition = None  # `_run` decides about others' messages
@@ -124,10 +139,16 @@ class Promotion:
         """In the order in which they become due: neighbours are dispatched together."""
         self._database.dialect.take_time(connection)
         self._lock_load(connection)
-        self._earliest = self._check(connection)
+        self._staged_rows = self._check(connection)
         staged = self._staged().order_by(*in_order(self._staging))
         statement = insert(table).from_select(_COLUMNS, staged, include_defaults=False)
         return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+
+    def _keep(self, connection: Connection, _: Table) -> int:
+        """All rows are in it, as checked before; they are counted once more before it is attached."""
+        self._database.dialect.take_time(connection)
+        self._lock_load(connection)
+        return sum(self._expected.values())
 
     def _run(self) -> FinishedLoad:
         deadline = time.monotonic() + CLAIM_TIMEOUT
@@ -210,8 +231,9 @@ class Promotion:
         connection = bound.connection
         self._database.dialect.take_time(connection)
         self._lock_load(connection)
-        earliest = self._check(connection) if self._partition is None else self._earliest
-        stored, expected = 0, sum(self._expected.values())
+        if self._partition is None:
+            self._staged_rows = self._check(connection)
+        stored, expected, earliest = 0, sum(self._expected.values()), self._staged_rows.earliest
         if earliest is not None:
             self._replaced = self._count_replaced(bound)
             stored, keyed, left_out = self._store(bound)
@@ -220,15 +242,8 @@ class Promotion:
             # without keys, a replaced row counts as two in some databases
             stored = stored + keyed if self._on_duplicate is OnDuplicate.IGNORE else expected - left_out
         finished = FinishedLoad(self._key, bound.now(), stored, expected - stored)
-        self._registry.finish(connection, finished, self._rejected, self._due_times(connection))
+        self._registry.finish(connection, finished, self._rejected, self._staged_rows.due)
         return finished
-
-    def _due_times(self, connection: Connection) -> Sequence[Any]:
-        """The first and the last due time of the load's messages; none where it has none."""
-        if not self._expected:
-            return ()
-        time = self._staging.c.due_time
-        return connection.execute(select(func.min(time), func.max(time)).where(self._chosen())).one()
 
     def _count_replaced(self, bound: BoundSqlStore) -> int:
         """How many waiting messages rows without a key are about to replace; the loads that stored them note it.
@@ -284,26 +299,32 @@ class Promotion:
             )
         self._number = row.number
 
-    def _check(self, connection: Connection) -> datetime | None:
-        """The earliest next attempt; None: nothing was staged. LoadLostError if staged rows are missing."""
+    def _check(self, connection: Connection) -> _Staged:
+        """Count the rows of the winning attempts. LoadLostError if some are missing."""
         if not self._expected:
-            return None
-        staging = self._staging
-        columns = (staging.c[ATTEMPT], func.count().label("rows"), func.min(staging.c.next_attempt).label("earliest"))
-        attempts = [*self._expected, *map(_left_out, self._expected)]
-        found = select(*columns).where(staging.c[ATTEMPT].in_(attempts)).group_by(staging.c[ATTEMPT])
-        rows = connection.execute(found).all()
-        counts = Counter[int]()
-        for row in rows:
-            counts[max(row[0], _left_out(row[0]))] += row.rows
-        if dict(counts) != self._expected:
+            return _Staged()
+        columns = self._staging.c
+        figures = (func.min(columns.next_attempt), func.min(columns.due_time), func.max(columns.due_time))
+        counts = (func.count(), func.count(columns[MESSAGE_KEY]), *figures)
+        rows = connection.execute(select(columns[ATTEMPT], *counts).group_by(columns[ATTEMPT])).all()
+        chosen = [row for row in rows if max(row[0], _left_out(row[0])) in self._expected]
+        found = Counter[int]()
+        for row in chosen:
+            found[max(row[0], _left_out(row[0]))] += row[1]
+        if dict(found) != self._expected:
             raise LoadLostError(
-                f"{sum(row.rows for row in rows)} rows of the load {self._key.load_id!r} are left where "
+                f"{sum(found.values())} rows of the load {self._key.load_id!r} are left where "
                 f"{sum(self._expected.values())} were staged (a database that crashes loses staged rows); "
                 "nothing of it was stored; run it again"
             )
-        earliest: datetime = min(row.earliest for row in rows)
-        return earliest
+        winners = [row for row in chosen if row[0] in self._expected]
+        has_keys = any(row[2] for row in winners)
+        return _Staged(
+            earliest=min(row[3] for row in chosen),
+            due=(min(row[4] for row in winners), max(row[5] for row in winners)) if winners else (),
+            has_keys=has_keys,
+            fit=len(rows) == len(winners) and not has_keys,
+        )
 
     def _store(self, bound: BoundSqlStore) -> tuple[int, int, int]:
         """How many were stored without a key and with one, and how many of the latter were left out."""
@@ -349,12 +370,12 @@ class Promotion:
         One after the other: a bulk partition does not support keys. Returns how many were stored, and how many left
         out.
         """
+        if not self._staged_rows.has_keys:
+            return 0, 0
         connection, staging, stored = bound.connection, self._staging, list[str]()
         columns = [*message_columns(staging), staging.c[MESSAGE_KEY], staging.c[NOT_AFTER]]
         keyed = select(*columns).where(self._has_key()).order_by(*in_order(staging))
         rows = connection.execute(keyed).all()
-        if not rows:
-            return 0, 0
         due_times = self._due_times_of_replaced(connection)
         replaced = self._holders_of_keys(connection)
         former = bound.loads_of(list(replaced))

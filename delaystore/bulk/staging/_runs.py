@@ -40,21 +40,28 @@ from delaystore.stores.sql.urls import TOKEN_LENGTH
 CHUNK_BYTES: Final = 64 * 2**20
 """Bytes that are sorted and copied at once; an attempt takes three or four times as much memory."""
 CHUNK_ROWS: Final = 500_000
+Order = list[tuple[str, str]]
+ORDER_OF_IDS: Final[Order] = [("message_id", "ascending")]
+"""In which rows are inserted fastest into the primary key of the messages' table."""
+ORDER_OF_DUE_TIMES: Final[Order] = [("due_time", "ascending"), *ORDER_OF_IDS]
+"""In which neighbours are dispatched together, if the staging itself becomes a bulk partition."""
 RENEWALS: Final = 4
 """Signs of life in the time of a lease."""
 _logger: Final = logging.getLogger(__name__)
 
 
 class SqlSink(AttemptSink):
-    """Collects rows to chunks; each is sorted by message_id, and copied in a transaction of its own.
+    """Collects rows to chunks; each is sorted by `order`, and copied in a transaction of its own.
 
     `limit`: of the rows a second. A chunk has no more rows than it lets go at once.
     """
 
-    def __init__(self, database: LoadDatabase, token: str, lost: threading.Event, limit: RateLimit) -> None:
+    def __init__(
+        self, database: LoadDatabase, token: str, lost: threading.Event, limit: RateLimit, order: Order
+    ) -> None:
         self._database, self._staging, self._lost = database, database.staging(token), lost
         self._limit, self._most = limit, min(CHUNK_ROWS, limit.burst or CHUNK_ROWS)
-        self._attempt = secrets.randbits(63)
+        self._attempt, self._order = secrets.randbits(63), order
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = self._rows = self._count = 0
 
@@ -103,12 +110,12 @@ class SqlSink(AttemptSink):
         table = pa.Table.from_batches(self._waiting, STAGED)
         self._waiting, self._bytes, self._rows = [], 0, 0
         batch = table.combine_chunks().to_batches()[0]
-        return batch.take(pc.sort_indices(batch.column("message_id")))
+        return batch.take(pc.sort_indices(batch, sort_keys=self._order))
 
 
 @contextmanager
 def sql_sink(
-    opened: AbstractContextManager[LoadDatabase], token: str, lease: timedelta, limit: RateLimit
+    opened: AbstractContextManager[LoadDatabase], token: str, lease: timedelta, limit: RateLimit, order: Order
 ) -> Iterator[SqlSink]:
     """A sink for one attempt, which keeps the lease alive while the block lasts."""
     lost, ended = threading.Event(), threading.Event()
@@ -127,7 +134,7 @@ def sql_sink(
         renewal_thread = threading.Thread(target=keep_alive, name="delaystore-lease", daemon=True)
         renewal_thread.start()
         try:
-            yield SqlSink(database, token, lost, limit)
+            yield SqlSink(database, token, lost, limit, order)
         finally:
             ended.set()
             renewal_thread.join()
@@ -156,6 +163,7 @@ class SqlStaging(Staging):
         self._owner = owner
         self._token = new_token()
         self._key: LoadKey | None = None
+        self._is_attachable = False
 
     def __repr__(self) -> str:
         return f"SqlStaging({self._options!r}, token={self._token!r})"
@@ -176,7 +184,9 @@ class SqlStaging(Staging):
             finished = Registry(database).take(key, self._token, self._owner_now(), self._lease, again=again)
             clean_up(database, self._token)
             if finished is None:
-                database.create_staging(self._token)
+                self._is_attachable = database.create_attachable_staging(self._token)
+                if not self._is_attachable:
+                    database.create_staging(self._token)
             return finished
 
     @override
@@ -197,7 +207,8 @@ class SqlStaging(Staging):
     def attempt(self) -> AbstractContextManager[AttemptSink]:
         opened = kept_database(self._options) if self._database is None else nullcontext(self._database)
         rate = self._options.max_rows_per_second if isinstance(self._options, WriteOptions) else None
-        return sql_sink(opened, self._token, self._lease, RateLimit(rate))
+        order = ORDER_OF_DUE_TIMES if self._is_attachable else ORDER_OF_IDS
+        return sql_sink(opened, self._token, self._lease, RateLimit(rate), order)
 
     @override
     def promote(self, attempts: Sequence[StagedAttempt], on_duplicate: OnDuplicate) -> FinishedLoad:

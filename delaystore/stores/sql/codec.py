@@ -359,6 +359,8 @@ FAILURES_OF: Final = "failures_of"
 """The column of the message_id whose failures these are: a row is given to another message with the same key."""
 NOT_AFTER: Final = "not_after"
 """The column of the time after which a message is not delivered any more; NULL: it has none."""
+ATTEMPT: Final = "attempt"
+"""The column of a load's staging for the task attempt that wrote a row."""
 LOAD: Final = "load_number"
 """The column of the number of the load that stored a message; NULL: no load did."""
 LIMITED: Final = (*NAMES, NOT_AFTER)

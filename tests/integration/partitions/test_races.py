@@ -307,7 +307,7 @@ def test_indexes_are_built_anew_beside_a_partition(
     with (
         store.partitions.filled(filling(store), ROWS) as partition,
         store.transaction() as transaction,
-        after(store.engine, "min(message_id)", begin),
+        after(store.engine, "w.message_id = s.message_id", begin),
     ):
         partition.move_in(transaction.connection)
     thread.join()
@@ -354,7 +354,7 @@ def test_an_interrupted_store_leaves_no_lock_in_the_pool(store: SqlDelayedMessag
 def test_a_load_outlives_the_session_that_fills_its_partition(
     store: SqlDelayedMessageStore, postgresql_url: str
 ) -> None:
-    with after(Engine, 'ANALYZE "sales_delayed_shelf', lambda: end_needing(store)):
+    with after(Engine, 'ANALYZE "sales_delayed_load', lambda: end_needing(store)):
         assert load(postgresql_url, "one", rows(ROWS)).stored == ROWS
     assert store.count() == ROWS
 

@@ -11,8 +11,10 @@ a partition in three steps:
 3. Its message_ids are compared with those of waiting messages, and it is attached to the endpoint's table, in the
    transaction that stores the messages.
 
+The table in which a load is staged can become a partition itself, so that its rows are written once.
+
 If the process dies before the third commit, the table stays behind. No statement reads messages from it, and the next
-clean-up drops it.
+clean-up drops it; of a load's staging it only ends the announcement.
 
 Only PostgreSQL supports this (`StoreDialect.bulk`), so the statements here are PostgreSQL's.
 """

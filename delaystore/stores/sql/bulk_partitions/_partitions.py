@@ -20,9 +20,9 @@ from delaystore.stores.sql.bulk_partitions._tables import (
     await_older_transactions,
     fewest_rows,
 )
-from delaystore.stores.sql.codec import LIMITED, LOAD, NAMES, in_order
+from delaystore.stores.sql.codec import ATTEMPT, LIMITED, LOAD, NAMES, in_order
 from delaystore.stores.sql.engine import Connections
-from delaystore.stores.sql.faults import Fault, execute_as_it_stands, quoted_name
+from delaystore.stores.sql.faults import Fault, execute_as_it_stands, quoted_column, quoted_name
 from delaystore.stores.sql.schema import delayed_table
 from delaystore.stores.sql.urls import TOKEN_LENGTH, partition_name
 
@@ -32,9 +32,21 @@ _TURN: Final = (
     "CAST(CAST(CAST(:live AS REGCLASS) AS OID) AS BIGINT)))"
 )
 """By number: others may name the schema, or not."""
-_BY_INDEX: Final = "SELECT " + ", ".join(
-    f"set_config('enable_{way}', 'off', true)" for way in ("hashjoin", "seqscan", "bitmapscan", "sort")
+_ARE_FEW: Final = (
+    "WITH RECURSIVE family (oid) AS (SELECT CAST(CAST(:{others} AS REGCLASS) AS OID) "
+    "UNION SELECT i.inhrelid FROM pg_inherits i JOIN family ON i.inhparent = family.oid) "
+    "SELECT COALESCE(sum(pg_relation_size(oid)), 0) <= 4 * pg_relation_size(CAST(:partition AS REGCLASS)) "
+    "FROM family WHERE oid <> CAST(:partition AS REGCLASS)"
 )
+"""Whether it is faster to read all other messages than to search each id of the partition among them, by sizes."""
+_WITHOUT_STATISTICS: Final = "SELECT " + ", ".join(
+    f"set_config('enable_{way}', 'off', true)" for way in ("mergejoin", "nestloop")
+)
+_SORTED_IN_MEMORY: Final = (
+    "SELECT set_config('jit', 'off', true), "
+    "set_config('work_mem', GREATEST(pg_size_bytes(current_setting('work_mem')), 67108864) / 1024 || 'kB', true)"
+)
+"""For a million ids."""
 _VACUUMED_LATELY: Final = (
     "SELECT COALESCE(GREATEST(last_vacuum, last_autovacuum) > now() - INTERVAL '1 hour', FALSE) "
     "FROM pg_stat_all_tables WHERE relid = CAST(:live AS REGCLASS)"
@@ -60,6 +72,7 @@ class PendingPartition:
         self,
         partitioning: BulkPartitions,
         table: Table,
+        name: str,
         connection: Connection,
         rows: int,
         limits: PartitionLimits,
@@ -67,6 +80,7 @@ class PendingPartition:
         stays: bool,
     ) -> None:
         self._partitioning, self._table, self._limits, self._stays = partitioning, table, limits, stays
+        self._name = name  # that it has once it is attached
         self.connection = connection
         """The one on which it was filled; in no transaction."""
         self.rows = rows
@@ -89,7 +103,7 @@ class PendingPartition:
         # The lock that attaching needs is taken first; see `_may_attach`. A message that is stored after the comparison
         # below finds the announced partition, and is refused.
         stays = self._stays and self._may_attach(table)
-        duplicates = _shared(table, "{live}")
+        duplicates = _shared(table, "live")
         if duplicates:
             raise DuplicateMessageError(duplicates)
         if before is not None:
@@ -151,6 +165,11 @@ class PendingPartition:
         def inherit() -> None:
             """All senders wait from here until the commit."""
             table.execute("ALTER TABLE {partition} INHERIT {live}")
+            if table.is_staging:
+                table.execute(f"ALTER TABLE {{partition}} DROP {ATTEMPT}, ALTER load_number DROP DEFAULT")
+                dialect = table.connection.dialect
+                names = f"{quoted_name(self._table, dialect)} RENAME TO {quoted_column(self._name, dialect)}"
+                execute_as_it_stands(table.connection, f"ALTER TABLE {names}")
 
         return table.unless_locked(inherit, timeout=self._limits.timeout)
 
@@ -162,7 +181,7 @@ def _has(table: PartitionTable, message_id: str) -> bool:
 
 def _insert(table: PartitionTable) -> None:
     """The partition is dropped later: no session may wait for that, or be waited for."""
-    announced = _shared(table, "{partitions}", "w.tableoid <> CAST(:partition AS REGCLASS)")
+    announced = _shared(table, "partitions", "w.tableoid <> CAST(:partition AS REGCLASS)")
     if announced:
         raise MessageBeingStoredError(announced[0])
     columns = (*LIMITED, LOAD) if table.execute(_IS_NEW).scalar() else NAMES
@@ -172,18 +191,29 @@ def _insert(table: PartitionTable) -> None:
 
 
 def _shared(table: PartitionTable, others: str, condition: str = "TRUE") -> Sequence[str]:
-    """Some of the message_ids that `others` have too; searched by index, independent of statistics."""
-    table.execute(_BY_INDEX)
-    found = (
-        f"SELECT s.message_id FROM ONLY {{partition}} s JOIN {others} w ON w.message_id = s.message_id "  # noqa: S608 - names are quoted
-        "WHERE w.message_id BETWEEN (SELECT min(message_id) FROM ONLY {partition}) "
-        f"AND (SELECT max(message_id) FROM ONLY {{partition}}) AND {condition} LIMIT {NAMED_DUPLICATES}"
-    )
-    return table.execute(found).scalars().all()
+    """Some of the message_ids that `others`, live or partitions, have too; in a way that no statistics decide."""
+    if table.execute(_ARE_FEW.format(others=others)).scalar():
+        table.execute(_WITHOUT_STATISTICS)
+        search = f"JOIN {{{others}}} w ON w.message_id = s.message_id AND {condition}"
+        ids = "ONLY {partition}"
+    else:
+        # in their order, so that neighbours are on the same page of the other index
+        table.execute(_SORTED_IN_MEMORY)
+        ids = "(SELECT message_id FROM ONLY {partition} ORDER BY message_id OFFSET 0)"
+        equal = f"SELECT FROM {{{others}}} w WHERE w.message_id = s.message_id AND {condition} LIMIT 1"
+        search = f"CROSS JOIN LATERAL ({equal}) w"  # each by index
+    return table.execute(f"SELECT s.message_id FROM {ids} s {search} LIMIT {NAMED_DUPLICATES}").scalars().all()  # noqa: S608 - names are quoted
 
 
 Fill = Callable[[Connection, Table], int]
 """Inserts rows into a table without indexes; returns how many."""
+_MAY_ADOPT: Final = (
+    "SELECT relpersistence = 'p' AND NOT relhasindex AND NOT EXISTS (SELECT FROM pg_attribute a "
+    "WHERE a.attrelid = CAST(:live AS REGCLASS) AND a.attnum > 0 AND NOT a.attisdropped AND NOT EXISTS ("
+    "SELECT FROM pg_attribute s WHERE s.attrelid = c.oid AND s.attname = a.attname)) "
+    "FROM pg_class c WHERE oid = CAST(:partition AS REGCLASS)"
+)
+"""Whether it was made so, has all columns still, and was not tried before."""
 _PARTITIONS: Final = (
     "SELECT c.relname, EXISTS (SELECT FROM pg_inherits a "
     "WHERE a.inhrelid = c.oid AND a.inhparent = CAST(:live AS REGCLASS)) "
@@ -210,26 +240,50 @@ class PartitionManager:
         """The table whose children are the partitions, those too that are not attached yet."""
         return self._partitioning.parent
 
-    def fewest_rows(self) -> int | None:
+    def fewest_rows(self, rows: int = 0) -> int | None:
         """The fewest rows that are worth a partition now; None: none are, or our role may make none.
 
+        `rows`: how many are to be stored; 0: that is unknown.
         Cleans up first: who may make partitions may drop them, and dispatchers perhaps may not.
         """
         with suppress(SQLAlchemyError):
             self.clean_up()
         with self._connections.connect() as connection:
-            return fewest_rows(connection, self._partitioning, self.limits)
+            return fewest_rows(connection, self._partitioning, self.limits, rows)
+
+    def may_be_made(self, connection: Connection) -> bool:
+        """Whether our role may make partitions of the table, if enough rows come."""
+        return fewest_rows(connection, self._partitioning, self.limits, self.limits.many_rows) is not None
+
+    def create_staging(self, connection: Connection, table: Table, load: int) -> None:
+        """Make the table in which a load is staged, such that it can become a partition itself.
+
+        `load`: the load's number, which its rows have. The transaction is the caller's.
+        """
+        staging = PartitionTable(connection, self._partitioning, table)
+        staging.execute("CREATE TABLE {partition} (LIKE {live} INCLUDING ALL EXCLUDING INDEXES)")
+        number = f"ALTER load_number SET DEFAULT {load}, ADD CHECK (load_number = {load})"
+        staging.execute(f"ALTER TABLE {{partition}} ADD {ATTEMPT} BIGINT NOT NULL, {number}")
+
+    def may_adopt(self, connection: Connection, table: Table) -> bool:
+        """Whether `table`, in which a load is staged, can become a partition itself."""
+        return bool(PartitionTable(connection, self._partitioning, table).execute(_MAY_ADOPT).scalar())
 
     @contextmanager
-    def filled(self, fill: Fill, fewest: int, load: int | None = None) -> Iterator[PendingPartition]:
+    def filled(
+        self, fill: Fill, fewest: int, load: int | None = None, staging: Table | None = None
+    ) -> Iterator[PendingPartition]:
         """A new partition, filled and announced; dropped after the block unless it was attached.
 
         With fewer rows than `fewest` it never is: its rows are inserted. `load`: the number of the load of all rows;
-        None: they have none. Searches for other loads leave the partition out.
-        Raises DuplicateMessageError for a message_id that is in it twice.
+        None: they have none. Searches for other loads leave the partition out. `staging`: the table of
+        `create_staging`, which becomes the partition; it stays unless it was attached.
+        Raises DuplicateMessageError for a message_id that is in it twice, StoreUnavailableError for a staging that
+        others have locked for too long.
         """
         partitioning, limits = self._partitioning, self.limits
-        table = self._named(partition_name(partitioning.live.name, token_hex(TOKEN_LENGTH // 2), partitioning.dialect))
+        name = partition_name(partitioning.live.name, token_hex(TOKEN_LENGTH // 2), partitioning.dialect)
+        table = self._named(name) if staging is None else staging
         try:
             # Our lock of the partition's name is held until it is attached or given up. If this process dies, the
             # session's end frees the lock, and the next clean-up drops the partition.
@@ -239,7 +293,7 @@ class PartitionManager:
                 if not stays:
                     others = f"it takes {fewest}" if rows < fewest else "other transactions take too long"
                     log.info("%d messages get no partition of %s: %s", rows, partitioning.live.fullname, others)
-                yield PendingPartition(partitioning, table, connection, rows, limits, stays=stays)
+                yield PendingPartition(partitioning, table, name, connection, rows, limits, stays=stays)
         finally:
             with suppress(SQLAlchemyError):  # what is left now, is dropped by the next to clean up
                 self._give_up(table)
@@ -275,9 +329,22 @@ class PartitionManager:
         """Drop our own, unless attached, with its lock in any session: a pooler may have left it in another one."""
         with self._connections.connect() as connection:
             partition = PartitionTable(connection, self._partitioning, table)
-            if partition.is_there() and not partition.is_attached():
-                PartitionCleanup(partition).drop_unattached()
+            if partition.is_announced() and not partition.is_attached():
+                cleanup = PartitionCleanup(partition)
+                if partition.is_staging:
+                    cleanup.remove_unattached()  # its rows are needed
+                else:
+                    cleanup.drop_unattached()
                 connection.commit()
+
+    def _close(self, staging: PartitionTable) -> None:
+        """Let no task change the staging in our transaction: one that still writes has lost."""
+
+        def lock() -> None:
+            staging.execute("LOCK TABLE ONLY {partition} IN ACCESS EXCLUSIVE MODE")
+
+        if not staging.unless_locked(lock, lock_wait=self.limits.timeout):
+            raise StoreUnavailableError("another session has the table of a load's rows locked")
 
     def _named(self, name: str) -> Table:
         return delayed_table(name, self._partitioning.live.schema, self._partitioning.dialect)
@@ -301,11 +368,14 @@ class PartitionManager:
         partition, dialect = PartitionTable(connection, self._partitioning, table), self._partitioning.dialect
         partition.execute(SENDS_NOTHING)
         partition.execute("SET LOCAL statement_timeout = 0")
-        partition.execute("CREATE TABLE {partition} (LIKE {live} INCLUDING ALL EXCLUDING INDEXES)")
+        if partition.is_staging:
+            self._close(partition)
+        else:
+            partition.execute("CREATE TABLE {partition} (LIKE {live} INCLUDING ALL EXCLUDING INDEXES)")
         name = quoted_name(table, connection.dialect)
         for option in dialect.storage_options():
             execute_as_it_stands(connection, option.format(table=name))
-        if partition.execute(_IS_NEW).scalar():
+        if not partition.is_staging and partition.execute(_IS_NEW).scalar():
             of_load = "IS NULL" if load is None else f"= {load}"
             partition.execute(f"ALTER TABLE {{partition}} ADD CHECK (load_number {of_load})")
         rows = fill(connection, table)

@@ -14,6 +14,7 @@ from delaystore.processes import pause
 from delaystore.stores.sql.dialects import StoreDialect
 from delaystore.stores.sql.dialects.base import BulkTables
 from delaystore.stores.sql.faults import Fault, escaped, quoted_name
+from delaystore.stores.sql.urls import is_load_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,9 @@ SHORT_WAIT: Final = 0.05
 """Seconds for which others may have to wait behind our wait for a lock."""
 _PAUSE: Final = 0.1
 """Seconds between two such waits."""
-_IS_ATTACHED: Final = (
+_INHERITS: Final = (
     "SELECT EXISTS (SELECT FROM pg_inherits "
-    "WHERE inhrelid = to_regclass(:partition) AND inhparent = CAST(:live AS REGCLASS))"
+    "WHERE inhrelid = to_regclass(:partition) AND inhparent = CAST(:parent AS REGCLASS))"
 )
 
 
@@ -105,13 +106,22 @@ class PartitionTable:
                 raise DuplicateMessageError(duplicates) from None
             raise
 
-    def is_there(self) -> bool:
-        """Whether there is such a table."""
-        return self.execute("SELECT to_regclass(:partition)").scalar() is not None
+    @property
+    def is_staging(self) -> bool:
+        """Whether it is the staging of a load, which becomes a partition under another name."""
+        return is_load_table(self._table.name, self.partitioning.live.name, self.partitioning.dialect)
+
+    def is_announced(self) -> bool:
+        """Whether inserts search it; False also where it is gone."""
+        return bool(
+            self.execute(_INHERITS, parent=quoted_name(self.partitioning.parent, self.connection.dialect)).scalar()
+        )
 
     def is_attached(self) -> bool:
         """Whether its messages wait; False also where it is gone."""
-        return bool(self.execute(_IS_ATTACHED).scalar())
+        return bool(
+            self.execute(_INHERITS, parent=quoted_name(self.partitioning.live, self.connection.dialect)).scalar()
+        )
 
     def unless_locked(
         self, action: Callable[[], object], *, lock_wait: float = SHORT_WAIT, timeout: float = 0.0
@@ -148,17 +158,25 @@ class PartitionCleanup:
 
     def drop_unattached(self) -> None:
         """Drop one whose maker needs it no more; where that cannot be, free its message_ids. Attached ones stay."""
-        if not self._drop_if(lambda: not self._table.is_attached()):
+        if not self.remove_unattached():
             self._table.unless_locked(self._free)
 
-    def _drop_if(self, condition: Callable[[], bool]) -> bool:
+    def remove_unattached(self) -> bool:
+        """Drop one that is not attached; the staging of a load stays, and is no longer announced.
+
+        False: another session has it locked, or only its owner may drop it.
+        """
+        way = "ALTER TABLE {partition} NO INHERIT {partitions}" if self._table.is_staging else "DROP TABLE {partition}"
+        return self._drop_if(lambda: not self._table.is_attached(), way)
+
+    def _drop_if(self, condition: Callable[[], bool], way: str = "DROP TABLE {partition}") -> bool:
         """False: another session has it locked, or only its owner may drop it."""
 
         def drop() -> None:
             """No other session has it now: the result stays true."""
             self._table.execute("LOCK TABLE ONLY {partition} IN ACCESS EXCLUSIVE MODE")
             if condition():
-                self._table.execute("DROP TABLE {partition}")
+                self._table.execute(way)
 
         try:
             return self._table.unless_locked(drop)
@@ -187,7 +205,9 @@ class PartitionLimits:
     fewest_rows: int = 20_000
     """With few partitions. Each sixth of `most_partitions` doubles it, so that places are left for more."""
     smallest_table: int = 256 * 2**20
-    """Bytes; into a smaller table rows are inserted as fast."""
+    """Bytes; into a smaller table rows are inserted as fast, unless there are many."""
+    many_rows: int = 100_000
+    """Rows that get a partition beside a table of any size."""
     most_partitions: int = 24
     """Each costs every search a look."""
     timeout: float = 2.0
@@ -198,7 +218,7 @@ log = logging.getLogger("delaystore.stores")
 _STEPS: Final = 6
 """How often the rows that are worth a partition double until `most_partitions` are there."""
 _CONDITIONS: Final = (
-    ("pg_relation_size(live.oid) >= :smallest", "its rows are few"),
+    ("(pg_relation_size(live.oid) >= :smallest OR :rows >= :many)", "its rows are few"),
     ("there.partitions < :most", "there are as many as may be"),
     (
         "live.relowner = partitions.relowner AND pg_has_role(live.relowner, 'USAGE') AND pg_has_role(live.relowner, "
@@ -227,8 +247,11 @@ _WORTH: Final = (
 )
 
 
-def fewest_rows(connection: Connection, partitioning: BulkPartitions, limits: PartitionLimits) -> int | None:
-    """The fewest rows that are worth a partition now; None: none are, or our role may make none."""
+def fewest_rows(connection: Connection, partitioning: BulkPartitions, limits: PartitionLimits, rows: int) -> int | None:
+    """The fewest rows that are worth a partition now; None: none are, or our role may make none.
+
+    `rows`: how many are to be stored; 0: that is unknown.
+    """
     live = partitioning.live
     row: Sequence[Any] = partitioning.execute(
         connection,
@@ -236,6 +259,8 @@ def fewest_rows(connection: Connection, partitioning: BulkPartitions, limits: Pa
         schema=live.schema,  # a partition lies where its table does
         fewest=limits.fewest_rows,
         smallest=limits.smallest_table,
+        rows=rows,
+        many=limits.many_rows,
         most=limits.most_partitions,
         steps=_STEPS,
     ).one()
