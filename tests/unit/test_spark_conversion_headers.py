@@ -85,7 +85,8 @@ def struct_of(kinds: list[Kind], names: list[str]) -> Kind:
     return Kind(struct, st.fixed_dictionaries({name: with_nulls(kind) for name, kind in fields.items()}))
 
 
-UNIQUE_NAMES = st.lists(NAMES, min_size=3, max_size=3, unique=True)
+# Arrow ends the name of a field at its first NUL: "" and "\x00" would be one name.
+UNIQUE_NAMES = st.lists(NAMES.filter(lambda name: "\0" not in name), min_size=3, max_size=3, unique=True)
 KINDS = st.recursive(
     st.sampled_from(SCALARS),
     lambda inner: (
