@@ -125,9 +125,10 @@ def _messages(staged: pa.RecordBatch) -> Iterator[DelayedMessage]:
 
 _MAX_BATCH_BYTES: Final = 2**31 - 1
 """Maximum of the offsets of Arrow's `binary`."""
-_ID, _DUE = (STAGED.get_field_index(name) for name in ("message_id", "due_time"))
 MakeColumn = Callable[[pa.RecordBatch, Faults], pa.Array]
 """Makes one column of STAGED; its values in rows with faults do not matter."""
+MakeLimits = Callable[[pa.RecordBatch, pa.Array, Faults], pa.Array]
+"""Makes the latest deliveries of rows with these due times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +173,14 @@ class FirstRows:
 class Conversion:
     """How the columns of a DataFrame become those of STAGED. Made by `plan_conversion`; picklable.
 
-    `columns`: functions that make each column of STAGED, by its name. `unreadable`: the index of the column that
-    says why a row could not be read; None: there is none. `transport`: rejects messages that it cannot carry; None:
-    no check. `timing`: moves due times; None: they stay as they are.
+    `columns`: functions that make each column of STAGED but the latest deliveries, by its name. `limits`: makes these,
+    of the due times as they are stored. `unreadable`: the index of the column that says why a row could not be read;
+    None: there is none. `transport`: rejects messages that it cannot carry; None: no check. `timing`: moves due times;
+    None: they stay as they are.
     """
 
     columns: Mapping[str, MakeColumn]
+    limits: MakeLimits
     unreadable: int | None = None
     transport: TransportCheck | None = None
     timing: Timing | None = None
@@ -195,10 +198,11 @@ class Conversion:
         faults = Faults()
         if self.unreadable is not None:
             faults.add_reasons(batch.column(self.unreadable).cast(pa.string()))
-        made = [self.columns[name](batch, faults) for name in STAGED.names]
+        made = {name: self.columns[name](batch, faults) for name in STAGED.names if name != NOT_AFTER}
         if self.timing is not None:
-            made[_DUE] = self.timing.moved(made[_DUE], made[_ID], batch, faults)
-        staged = pa.RecordBatch.from_arrays(made, schema=STAGED)
+            made["due_time"] = self.timing.moved(made["due_time"], made["message_id"], batch, faults)
+        made[NOT_AFTER] = self.limits(batch, made["due_time"], faults)
+        staged = pa.RecordBatch.from_arrays([made[name] for name in STAGED.names], schema=STAGED)
         reasons = self._uncarried(staged, faults.reasons())
         if first_rows is not None:
             reasons = first_rows.reasons(batch, staged, reasons)
@@ -235,19 +239,19 @@ def plan_conversion(schema: pa.Schema, options: WriteOptions, began: datetime) -
     keys = _keys(columns, options)
     zones = _zones(columns, options)
     made: dict[str, MakeColumn] = {
-        "due_time": (due_times := _times(columns, zones, options, began)),
+        "due_time": _times(columns, zones, options, began),
         "destination": _destinations(columns, options),
         "message_id": _ids(columns, keys, options.load_id),
     }
     key = _message_key(columns, options)
     made[MESSAGE_KEY] = absent if key is None else partial(given_keys, key.index)
-    made[NOT_AFTER] = _limits(columns, zones, options, due_times)
     unknown = _unknown(columns, [*keys, *([] if key is None else [key])], zones, options)
     made["headers"] = _headers(columns, unknown if options.unknown_columns is UnknownColumns.HEADERS else [])
     made["properties"] = _properties(columns)
     made["body"] = _bodies(columns, unknown if options.unknown_columns is UnknownColumns.BODY else None, options)
     transport = None if options.transport is None else TransportCheck(options.transport)
-    return Conversion(made, _unreadable(columns), transport, _timing(zones, options))
+    limits = _limits(columns, zones, options)
+    return Conversion(made, limits, _unreadable(columns), transport, _timing(zones, options))
 
 
 def _keys(columns: Columns, options: WriteOptions) -> Sequence[Column]:
@@ -366,15 +370,15 @@ def _times(columns: Columns, zones: Column | None, options: WriteOptions, began:
     return _instants(column, "due_time", zones, options)
 
 
-def _limits(columns: Columns, zones: Column | None, options: WriteOptions, due_times: MakeColumn) -> MakeColumn:
-    """Of the latest deliveries, which are a time, or counted from the due time."""
+def _limits(columns: Columns, zones: Column | None, options: WriteOptions) -> MakeLimits:
+    """Latest deliveries are a time, or counted from the due time."""
     column, span = columns.get(NOT_AFTER), columns.get(MAX_LATE)
     if column is not None and span is not None:
         raise ConfigurationError(f"columns {column.name} and {span.name} both give the latest delivery; drop one")
     if span is not None and not types.is_null(span.type):
-        return partial(limits, span.index, MAX_LATE, _spans(span, MAX_LATE, EPOCH), due_times)
+        return partial(limits, span.index, MAX_LATE, _spans(span, MAX_LATE, EPOCH))
     if column is not None and not types.is_null(column.type):
-        return partial(limits, column.index, NOT_AFTER, _instants(column, NOT_AFTER, zones, options), due_times)
+        return partial(limits, column.index, NOT_AFTER, _instants(column, NOT_AFTER, zones, options))
     return unlimited
 
 

@@ -223,15 +223,15 @@ def delays(index: int, began: int, batch: pa.RecordBatch, faults: Faults) -> pa.
     return _due(pc.add(near, began), faults)
 
 
-def unlimited(batch: pa.RecordBatch, _: Faults) -> pa.Array:
+def unlimited(batch: pa.RecordBatch, _: pa.Array, __: Faults) -> pa.Array:
     """No message has a latest delivery."""
     return pa.nulls(batch.num_rows, _US)
 
 
 def limits(
-    index: int, name: str, given: MakeTimes, due_times: MakeTimes, batch: pa.RecordBatch, faults: Faults
+    index: int, name: str, given: MakeTimes, batch: pa.RecordBatch, due_times: pa.Array, faults: Faults
 ) -> pa.Array:
-    """The latest deliveries; null: none.
+    """The latest deliveries of rows with these due times; null: none.
 
     `given` makes them of the column `name`, as it makes due times; of MAX_LATE it makes times since 1970.
     """
@@ -241,7 +241,7 @@ def limits(
     if reasons is not None:
         renamed = pc.replace_substring_regex(reasons, r"^(due_time|delay)\b", name)
         faults.add_reasons(pc.if_else(is_given, renamed, pa.scalar(None, pa.string())))
-    due = due_times(batch, Faults()).cast(pa.int64())
+    due = due_times.cast(pa.int64())
     if name == MAX_LATE:
         faults.add(pc.equal(limit, 0), f"{name} is 0")
         limit = pc.add(due, limit)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import StringType, TimestampType
+from pyspark.sql.types import IntegerType, StringType, TimestampType
 
 from delaystore.bulk.options import write_options
 from delaystore.bulk.timing import offsets
@@ -118,6 +118,22 @@ def test_it_is_spread_again_over_the_window_where_that_is_shorter() -> None:
 def test_without_a_spread_all_go_to_the_opening() -> None:
     before = DUE.replace(hour=8, minute=0, second=0, microsecond=0)
     assert set(later(10, due=before, **HOURS)) == {2 * HOUR}
+
+
+@pytest.mark.parametrize("moved", [{"spread": 4 * HOUR}, HOURS], ids=["spread", "window"])
+def test_a_latest_delivery_counts_from_the_due_time_that_results(moved: dict[str, object]) -> None:
+    late = convert(rows(100, max_late=(IntegerType(), [60] * 100)), **moved).staged
+    due, limits = (late.column(name).to_pylist() for name in ("due_time", "not_after"))
+    assert min(due) > DUE
+    assert limits == [time + timedelta(minutes=1) for time in due]
+
+
+@pytest.mark.parametrize("moved", [{"spread": 4 * HOUR}, HOURS], ids=["spread", "window"])
+def test_a_message_that_moves_behind_its_latest_delivery_is_rejected(moved: dict[str, object]) -> None:
+    soon, then = DUE + timedelta(microseconds=1), DUE + 5 * HOUR
+    converted = convert(rows(2, not_after=(TimestampType(), [soon, then])), **moved)
+    assert reasons(converted) == ["not_after is before the due time"]
+    assert converted.staged.column("not_after").to_pylist() == [then]
 
 
 def test_a_message_that_is_spread_beyond_the_calendar_is_rejected() -> None:
