@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from delaystore.filters import EVERYTHING, MessageFilter
 from delaystore.message import (
+    EARLIEST_DUE_TIME,
     LATEST_DUE_TIME,
     PROPERTY_RANGES,
     PROPERTY_TYPES,
@@ -220,7 +221,8 @@ _ZONES: Final = st.sampled_from([UTC, timezone(timedelta(hours=-9, minutes=-30))
 
 def instants() -> st.SearchStrategy[datetime]:
     """Aware datetimes that every message may hold."""
-    return st.datetimes(_EARLIEST, _LATEST - timedelta(days=1), timezones=_ZONES)
+    found = st.datetimes(_EARLIEST, _LATEST - timedelta(days=1), timezones=_ZONES)
+    return found.filter(lambda instant: instant >= EARLIEST_DUE_TIME)  # the zone east of UTC has the first day earlier
 
 
 def texts(max_bytes: int) -> st.SearchStrategy[str]:
