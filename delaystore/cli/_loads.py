@@ -1,7 +1,7 @@
 """`delaystore loads`: list, show, cancel, pause and resume loads."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -17,14 +17,11 @@ from delaystore.cli._options import (
     parse_new_due,
 )
 from delaystore.cli._output import print_document, print_line, print_note, print_table, write
-from delaystore.cli._pausing import PauseUntil, pause_end, pause_length, watched
+from delaystore.cli._pausing import PauseUntil, pause_end, pause_length, print_paused, watched
 from delaystore.filters import MessageFilter
 from delaystore.stores import documents
 from delaystore.stores.records import Load, LoadPhase, Operation, OperationKind
 from delaystore.text import counted, time_text
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 _BAR: Final = 20
 """Characters of a progress bar."""
@@ -143,7 +140,8 @@ def pause(
     """Pause forwarding the messages of a load.
 
     Within a second all dispatchers stop forwarding them. The messages wait until you resume the load: they are late,
-    and not lost. Other messages for the same destinations continue as usual.
+    and not lost. A pause does not extend the latest delivery of messages. Other messages for the same destinations
+    continue as usual.
     """
     end = pause_end(until, for_)
     with where.open() as opened:
@@ -154,7 +152,7 @@ def pause(
     if as_json:
         print_document({"load_id": load_id, "until": documents.instant(instant), "parked": parked})
     else:
-        print_line(f"paused{_until(instant)}: {load_id} ({counted(parked, 'due message')} parked)")
+        print_paused(load_id, instant, parked)
 
 
 def resume(load_id: LoadId, actor: ActorName = None, *, where: StoredEndpoint, as_json: JsonOption = False) -> None:
@@ -216,11 +214,8 @@ def _state(load: Load) -> str:
     if load.state is LoadPhase.CANCELLED and load.cancelled_at is not None:
         return f"cancelled by {load.cancelled_by}, {time_text(load.cancelled_at)}"
     state = f"{load.state}, a stream" if load.is_stream else load.state.value
-    return f"{state}, paused{_until(load.paused_until)}" if load.paused else state
-
-
-def _until(instant: "datetime | None") -> str:
-    return "" if instant is None else f" until {time_text(instant)}"
+    until = "" if load.paused_until is None else f" until {time_text(load.paused_until)}"
+    return f"{state}, paused{until}" if load.paused else state
 
 
 def _waiting(load: Load) -> str:

@@ -66,9 +66,7 @@ def pause(
     if as_json:
         print_document({"destination": destination, "until": documents.instant(instant), "parked": parked})
     else:
-        when = "" if instant is None else f" until {time_text(instant)}"
-        print_line(f"paused{when}: {destination} ({counted(parked, 'due message')} parked)")
-        print_note("note: a pause does not extend the latest delivery of messages")
+        print_paused(destination, instant, parked)
     if nothing:
         _warn(destination)
 
@@ -153,6 +151,13 @@ def pause_end(until: str | None, for_: str | None) -> Callable[[Callable[[], dat
     span = None if for_ is None else parse_duration(for_, "--for")
     instant = None if until is None else parse_instant(until, "--until")
     return lambda now: instant if span is None else _after(now(), span)
+
+
+def print_paused(name: str, until: datetime | None, parked: int) -> None:
+    """Report that a destination or a load is paused."""
+    when = "" if until is None else f" until {time_text(until)}"
+    print_line(f"paused{when}: {name} ({counted(parked, 'due message')} parked)")
+    print_note("note: a pause does not extend the latest delivery of messages")
 
 
 def _after(now: datetime, span: timedelta) -> datetime:
