@@ -18,6 +18,7 @@ from delaystore.message import (
     DelayedMessage,
     check_destination,
     is_load_id,
+    span_of,
     utc,
 )
 from delaystore.text import exact_duration_text, parse_time, time_text, zone
@@ -302,16 +303,11 @@ class Shift:
     def of(cls, by: timedelta | float, time_zone: str | None = None) -> Self:
         """Make a shift by a timedelta or seconds; raises as the class."""
         try:
-            if isinstance(by, bool):
-                raise TypeError
-            span = by if isinstance(by, timedelta) else timedelta(seconds=by)
-        except (TypeError, ValueError):
-            raise InvalidMessageError(f"by must be a timedelta or a number of seconds, not {by!r}") from None
+            return cls(span_of(by, "by"), time_zone)
         except OverflowError:
             raise InvalidMessageError(
                 f"by {by} is out of range; the latest due time is {LATEST_DUE_TIME:%Y-%m-%d}"
             ) from None
-        return cls(span, time_zone)
 
     @property
     def days(self) -> timedelta:

@@ -91,13 +91,25 @@ class KeyRule:
         return cls(chosen, _span(max_wait, "max_wait"))
 
 
-def _span(given: timedelta | float, name: str) -> timedelta:
+def _no_span(given: object, name: str) -> InvalidMessageError:
+    return InvalidMessageError(f"{name} must be a timedelta or a number of seconds, not {given!r}")
+
+
+def span_of(given: timedelta | float, name: str) -> timedelta:
+    """A timedelta or seconds; InvalidMessageError for another value, OverflowError for more than a timedelta holds."""
     try:
         if isinstance(given, bool):
             raise TypeError
-        span = given if isinstance(given, timedelta) else timedelta(seconds=given)
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidMessageError(f"{name} must be a timedelta or a number of seconds, not {given!r}") from None
+        return given if isinstance(given, timedelta) else timedelta(seconds=given)
+    except (TypeError, ValueError):
+        raise _no_span(given, name) from None
+
+
+def _span(given: timedelta | float, name: str) -> timedelta:
+    try:
+        span = span_of(given, name)
+    except OverflowError:
+        raise _no_span(given, name) from None
     if span <= timedelta(0):
         raise InvalidMessageError(f"{name} is {given}; it must be more than 0")
     return span
@@ -387,12 +399,8 @@ def unmarked(message: Any) -> datetime:
 def due_after(now: datetime, delay: timedelta | float) -> datetime:
     """`now` and `delay`, a timedelta or seconds; raises InvalidMessageError if that is negative or too long."""
     try:
-        if isinstance(delay, bool):
-            raise TypeError
-        span = delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+        span = span_of(delay, "delay")
         due_time = now + span
-    except (TypeError, ValueError):
-        raise InvalidMessageError(f"delay must be a timedelta or a number of seconds, not {delay!r}") from None
     except OverflowError:
         raise InvalidMessageError(
             f"delay {delay} is out of range; the latest due time is {LATEST_DUE_TIME:%Y-%m-%d}"

@@ -10,10 +10,10 @@ from secrets import token_hex
 from time import monotonic
 from typing import Final
 
-from delaystore.errors import ConfigurationError, InvalidMessageError
+from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter, Shift
-from delaystore.message import DelayedMessage, Position, check_destination, unmarked, utc, waiting_until
-from delaystore.operations._search import CountListener, EndpointAccess, Export, Preview
+from delaystore.message import DelayedMessage, Position, check_destination, unmarked, waiting_until
+from delaystore.operations._search import CountListener, EndpointAccess, Export, Preview, check_pause_end
 from delaystore.operations.changes import (
     MOST_BYTES,
     AuditKept,
@@ -518,8 +518,7 @@ class Operations:
         store = self._access.operable()
         with self._access.call("pausing a destination"):
             now = store.now()
-            if until is not None and utc(until, "until") <= now:
-                raise InvalidMessageError(f"until {until.isoformat()} is in the past; give a later time")
+            check_pause_end(until, now)
             change = self._access.actor.change(ChangeAction.PAUSE)
             store.pause(destination, by=self.by, until=until, change=change)
         return self._access.in_steps("parking messages", lambda: store.park(now), progress)
@@ -539,9 +538,7 @@ class Operations:
         store = self._access.operable()
         with self._access.call("resuming a destination"):
             store.resume(destination, by=self.by, change=self._access.actor.change(ChangeAction.RESUME))
-        shown = self._access.in_steps("showing parked messages", store.unpark, progress)
-        self._access.wake_up(None)
-        return shown
+        return self._access.show_parked(store, progress)
 
     def limit_rate(self, destination: str, max_rate: float | None) -> None:
         """Limit how many messages go to a destination, from all dispatchers together.

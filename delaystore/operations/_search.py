@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from delaystore.calls import Call
-from delaystore.errors import ConfigurationError, StoreError
+from delaystore.errors import ConfigurationError, InvalidMessageError, StoreError
 from delaystore.filters import MessageFilter, Shift
-from delaystore.message import DelayedMessage, Position, unmarked
+from delaystore.message import DelayedMessage, Position, unmarked, utc
 from delaystore.operations.changes import Actor, DueTime, MessageChanges
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import documents
@@ -83,6 +83,12 @@ class EndpointAccess:
             total += changed
             if listener is not None:
                 listener(total)
+
+    def show_parked(self, store: OperableDelayedMessageStore, listener: "CountListener | None") -> int:
+        """Show parked messages after a resume, and wake dispatchers; returns how many there were."""
+        shown = self.in_steps("showing parked messages", store.unpark, listener)
+        self.wake_up(None)
+        return shown
 
     @property
     def messages(self) -> MessageChanges:
@@ -208,3 +214,9 @@ class Export:
         soon = self._access.store.now() + _MAY_MOVE
         self._movable.update(message.message_id for message in fresh if message.next_attempt <= soon)
         return fresh
+
+
+def check_pause_end(until: datetime | None, now: datetime) -> None:
+    """Raise InvalidMessageError for an end of a pause that is not later than `now`, or has no time zone."""
+    if until is not None and utc(until, "until") <= now:
+        raise InvalidMessageError(f"until {until.isoformat()} is in the past; give a later time")

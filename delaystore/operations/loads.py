@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from delaystore.errors import ConfigurationError, InvalidMessageError, UnknownLoadError
+from delaystore.errors import ConfigurationError, UnknownLoadError
 from delaystore.filters import MessageFilter
-from delaystore.message import utc
-from delaystore.operations._search import CountListener, EndpointAccess
+from delaystore.operations._search import CountListener, EndpointAccess, check_pause_end
 from delaystore.operations.changes import OperationListener
 from delaystore.stores.operable import StoreWithLoads
 from delaystore.stores.records import ChangeAction, Load, Operation
@@ -71,7 +70,7 @@ class Loads:
         with self._access.call("counting the messages of a load"):
             found = store.load(load_id)
         if found is None:
-            raise UnknownLoadError(f"there is no load {load_id!r}; `delaystore loads list` shows the last ones")
+            raise _unknown(load_id)
         return found
 
     def begin_cancel(self, load_id: str, *, operation_id: str | None = None) -> Operation:
@@ -88,10 +87,11 @@ class Loads:
             The operation.
 
         """
-        self.get(load_id)
         store = self._store()
         with self._access.call("cancelling a load"):
-            store.cancel_load(load_id, by=self._access.actor.by)
+            is_known = store.cancel_load(load_id, by=self._access.actor.by)
+        if not is_known:
+            raise _unknown(load_id)
         return self._begin_cancel(MessageFilter(load=load_id), operation_id=operation_id)
 
     def cancel(self, load_id: str, progress: OperationListener | None = None) -> Operation:
@@ -128,8 +128,7 @@ class Loads:
         store, access = self._store(), self._access
         with access.call("pausing a load"):
             now = store.now()
-            if until is not None and utc(until, "until") <= now:
-                raise InvalidMessageError(f"until {until.isoformat()} is in the past; give a later time")
+            check_pause_end(until, now)
             change = access.actor.change(ChangeAction.PAUSE)
             is_known = store.pause_load(load_id, by=access.actor.by, until=until, change=change)
         if not is_known:
@@ -150,13 +149,13 @@ class Loads:
             How many parked messages there were; 0 also where it was not paused.
 
         """
-        self.get(load_id)
         store, access = self._store(), self._access
         with access.call("resuming a load"):
-            store.resume_load(load_id, by=access.actor.by, change=access.actor.change(ChangeAction.RESUME))
-        shown = access.in_steps("showing parked messages", store.unpark, progress)
-        access.wake_up(None)
-        return shown
+            change = access.actor.change(ChangeAction.RESUME)
+            was_paused = store.resume_load(load_id, by=access.actor.by, change=change)
+        if not was_paused:
+            self.get(load_id)
+        return access.show_parked(store, progress)
 
     def end_pause_of_cancelled(self, load_id: str) -> None:
         """After its cancel: a pause has nothing to keep any more, and dispatchers would ask for its messages."""
@@ -172,3 +171,7 @@ class Loads:
         if not isinstance(store, StoreWithLoads):
             raise ConfigurationError(f"{type(store).__name__} knows no loads; use a SQL store")
         return store
+
+
+def _unknown(load_id: str) -> UnknownLoadError:
+    return UnknownLoadError(f"there is no load {load_id!r}; `delaystore loads list` shows the last ones")

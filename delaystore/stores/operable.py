@@ -659,7 +659,7 @@ class StoreWithLoads(OperableDelayedMessageStore):
         """The ids of paused loads, in order."""
 
     @abstractmethod
-    def cancel_load(self, load_id: str, *, by: str) -> None:
+    def cancel_load(self, load_id: str, *, by: str) -> bool:
         """Note that a load is cancelled as a whole, unless it is a stream; an operation cancels its messages.
 
         A run of the load that has not stored anything yet loses it, and stores nothing. The load
@@ -668,6 +668,9 @@ class StoreWithLoads(OperableDelayedMessageStore):
         Args:
             load_id: Its id.
             by: Who cancels it.
+
+        Returns:
+            False: there is no load of that id.
 
         """
 

@@ -456,14 +456,6 @@ def _epoch(time: ColumnElement[datetime]) -> ColumnElement[int]:
     return seconds * 1_000_000 + cast(func.substr(time, 21, 6), Integer)
 
 
-def _later(time: ColumnElement[datetime], microseconds: ColumnElement[int]) -> ColumnElement[str]:
-    """The text of a time that is so much later, or earlier."""
-    epoch = _epoch(time) + microseconds
-    seconds = floored(epoch, literal_column("1000000")).op("/", precedence=9)(1_000_000)
-    whole = func.strftime("%Y-%m-%d %H:%M:%S", seconds, "unixepoch")
-    return whole.concat(func.printf(".%06d", epoch - floored(epoch, literal_column("1000000"))))
-
-
 def _in_transaction(connection: Connection) -> bool:
     """Whether SQLite itself is in a transaction, which SQLAlchemy may not know."""
     wrapper: Any = connection.connection.dbapi_connection  # on an event loop; the driver's own elsewhere

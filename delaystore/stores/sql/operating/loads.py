@@ -44,14 +44,18 @@ class LoadQueries(OperatorQueries):
         ids = select(loads.c.load_id).where(loads.c.number.in_(numbers)).order_by(loads.c.load_id)
         return self._execute(ids).scalars().all()
 
-    def cancel(self, load_id: str, *, by: str) -> None:
-        """Note that the load is cancelled as a whole; a run that has not stored anything yet loses it."""
+    def cancel(self, load_id: str, *, by: str) -> bool:
+        """Note that the load is cancelled as a whole; a run that has not stored anything yet loses it.
+
+        False: there is no such load.
+        """
         self.require_loads()
         self.begin_writing()
         loads = self._tables.loads
         still = (loads.c.load_id == load_id) & loads.c.cancelled_at.is_(None) & (loads.c.is_stream == 0)
         values = {"cancelled_at": self._bound.now(), "cancelled_by": fitting(by, NAME_BYTES), "token": None}
         self._execute(update(loads).where(still).values(values))
+        return self._execute(select(loads.c.load_id).where(loads.c.load_id == load_id)).first() is not None
 
     def pause(self, load_id: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> bool:
         """Paused from now on; False: there is no such load."""

@@ -382,7 +382,7 @@ class OperationQueries(OperatorQueries):
     @property
     def _columns(self) -> Sequence[ColumnElement[Any]]:
         """The columns that the table has, which may be of an earlier version."""
-        has_all = self._bound.parts.version.is_from(setup.LOADED, self._bound.connection)
+        has_all = self.has_loads  # of the same version
         return [each for each in self._tables.operations.c if has_all or each.name not in _SINCE_0006]
 
     def _put(self, operation: Operation) -> Operation:
