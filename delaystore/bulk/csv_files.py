@@ -24,7 +24,7 @@ _BOMS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _LONGEST: Final = 2**31 - 1
 """Of a field, in characters; more than Spark can hold."""
 
-# What is known of a file before its rows are read.
+# The form of a file, found before its rows are read.
 
 COMMA: Final = ","
 SEPARATORS: Final = {COMMA: "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}

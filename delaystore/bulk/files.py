@@ -244,7 +244,7 @@ def _kind_of(name: str) -> Kind:
     return found
 
 
-# What is known of files before Spark reads them.
+# Facts about files, found before Spark reads them.
 
 
 def can_be_checked(path: Path) -> bool:

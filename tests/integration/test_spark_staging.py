@@ -955,7 +955,7 @@ def test_a_crash_of_the_database_is_noticed(private_postgresql: PostgreSQL) -> N
 def test_the_outage_that_cost_staged_rows_is_told(
     start_server: Callable[[Callable[[], Any]], Any], monkeypatch: pytest.MonkeyPatch, partitions: bool
 ) -> None:
-    """As a disk that is full: it ends the database, which comes back without what was staged.
+    """End the database as a full disk does; it comes back without the staged rows.
 
     Where there may be partitions, staged rows have a write-ahead log, and all of them come back.
     """

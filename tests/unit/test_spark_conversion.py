@@ -188,7 +188,7 @@ def test_rejected_rows_come_back_as_they_were() -> None:
 
 @pytest.mark.parametrize("unknown", UnknownColumns)
 def test_columns_of_rejected_rows_are_no_columns_of_messages(unknown: UnknownColumns) -> None:
-    """A file of rejected rows, corrected, is loaded as it is; what is rejected again has the new reason alone."""
+    """A corrected file of rejected rows can be loaded; a row that is rejected again has the new reason alone."""
     came: dict[str, Column] = {
         "_Reason": (StringType(), ["old", "old"]),
         "_line": (LongType(), [7, 8]),

@@ -44,7 +44,7 @@ def once_after(words: str, action: Callable[[], object]) -> Iterator[None]:
 
 
 def begun(url: str, *messages: Any) -> tuple[Staging, list[StagedAttempt]]:
-    """A load of so many rows, staged by two attempts, and not promoted yet."""
+    """Stage the rows of a load by two attempts, without promoting it."""
     staging = staging_of(url)
     assert staging.begin(LoadKey("one")) is None
     first, second = rows(ROWS), [*rows(ROWS, "n"), *messages]
