@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import case, func, literal, select, update
+from sqlalchemy import case, func, literal, null, select, update
 
 from delaystore.message import utc
 from delaystore.stores.abc import COUNTED
@@ -53,8 +53,10 @@ class LoadQueries(OperatorQueries):
         self.begin_writing()
         loads = self._tables.loads
         still = (loads.c.load_id == load_id) & loads.c.cancelled_at.is_(None) & (loads.c.is_stream == 0)
-        values = {"cancelled_at": self._bound.now(), "cancelled_by": fitting(by, NAME_BYTES), "token": None}
-        self._execute(update(loads).where(still).values(values))
+        cancelled = update(loads).values(
+            cancelled_at=self._bound.now(), cancelled_by=fitting(by, NAME_BYTES), token=null()
+        )
+        self._execute(cancelled.where(still))
         return self._execute(select(loads.c.load_id).where(loads.c.load_id == load_id)).first() is not None
 
     def pause(self, load_id: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> bool:
