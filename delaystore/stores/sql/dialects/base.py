@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -490,14 +490,16 @@ class StoreDialect(SqlDialect):
         connection: Connection,
         table: Table,
         change: StatementChange,
-        ids: Sequence[str],
+        ids: Sequence[str] | None,
         matches: Sequence[ColumnElement[bool]],
         values: Mapping[str, Any],
         now: datetime,
-    ) -> Collection[str]:
+        told: ColumnElement[Any] | None = None,
+    ) -> Mapping[str, Any]:
         """Do `change` to those rows of `ids` that match, and that are not claimed (a lease: at `now`).
 
-        Never waits for who has claimed one. Returns the ids of changed messages.
+        It waits for no other transaction. Without `ids`, it changes all such rows that match. Returns the ids of
+        changed messages, and what `told` was for each of them.
         """
 
     # Inserts: a duplicate must not end the caller's transaction, and the wait for another one is bounded.

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from datetime import datetime
 from hashlib import sha256
@@ -29,6 +29,7 @@ from sqlalchemy import (
     insert,
     literal,
     literal_column,
+    null,
     select,
     text,
 )
@@ -465,23 +466,27 @@ class MySqlDialect(StoreDialect, CandidateRows):
         connection: Connection,
         table: Table,
         change: StatementChange,
-        ids: Sequence[str],
+        ids: Sequence[str] | None,
         matches: Sequence[ColumnElement[bool]],
         values: Mapping[str, Any],
         now: datetime,
-    ) -> Collection[str]:
+        told: ColumnElement[Any] | None = None,
+    ) -> Mapping[str, Any]:
         """By row locks. Both changes go by the primary key: a scan waits for other rows' locks, under REPEATABLE READ
         also as an UPDATE.
         """
         key = table.c.message_id
-        free = select(key).where(self.among(key, "ids"), *matches)
-        locked = connection.execute(self.locked(free, table), {"ids": list(ids)}).scalars().all()
+        if ids is None:  # a search that locks would also lock rows that do not match
+            ids = connection.execute(select(key).where(*matches)).scalars().all()
+        free = select(key, null() if told is None else told).where(self.among(key, "ids"), *matches)
+        rows = connection.execute(self.locked(free, table), {"ids": list(ids)})
+        locked = {row[0]: row[1] for row in rows}
         if locked and isinstance(change, Delete):
-            connection.execute(self.remove_many(table), {"ids": locked})
+            connection.execute(self.remove_many(table), {"ids": list(locked)})
         elif locked:
             statement = change.where(self.among(key, "ids")).with_hint(_BY_KEY, selectable=table)
-            connection.execute(statement, {**values, "ids": locked})
-        return set(locked)
+            connection.execute(statement, {**values, "ids": list(locked)})
+        return locked
 
     def _is_free(self, connection: Connection, table: Table, message_id: str) -> bool:
         """Whether nothing is to be locked, and the search for it would lock a gap."""

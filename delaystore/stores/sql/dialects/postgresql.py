@@ -3,7 +3,7 @@
 import logging
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import lru_cache, partial
@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 from sqlalchemy import (
     ARRAY,
     CTE,
+    ColumnClause,
     ColumnElement,
     Connection,
     Executable,
@@ -532,16 +533,29 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         connection: Connection,
         table: Table,
         change: StatementChange,
-        ids: Sequence[str],
+        ids: Sequence[str] | None,
         matches: Sequence[ColumnElement[bool]],
         values: Mapping[str, Any],
         now: datetime,
-    ) -> Collection[str]:
-        """One statement: lock rows that are not locked, and change them."""
-        key = table.c.message_id
-        free = select(key).where(self.among(key, "ids"), *matches).with_for_update(skip_locked=True).cte("free")
-        changed = change.where(key.in_(select(free.c.message_id))).returning(key)
-        return set(connection.execute(changed, {**values, "ids": list(ids)}).scalars())
+        told: ColumnElement[Any] | None = None,
+    ) -> Mapping[str, Any]:
+        """One statement: lock rows that are not locked, and change them.
+
+        Without ids it changes the rows at their locations, which takes half the time of a search in the primary keys of
+        the table and its bulk partitions.
+        """
+        key, parameters = table.c.message_id, dict(values)
+        if ids is None:
+            relation, place = _system_column(table, "tableoid"), _system_column(table, "ctid")
+            search = select(relation.label("relation"), place.label("place")).where(*matches)
+            free = search.with_for_update(skip_locked=True).cte("free")
+            changed = change.where(place == free.c.place, relation == free.c.relation)
+        else:
+            parameters["ids"] = list(ids)
+            free = select(key).where(self.among(key, "ids"), *matches).with_for_update(skip_locked=True).cte("free")
+            changed = change.where(key.in_(select(free.c.message_id)))
+        returned = changed.returning(key, null() if told is None else told)
+        return {row[0]: row[1] for row in connection.execute(returned, parameters)}
 
     @override
     def duplicates_in(self, error: DBAPIError) -> Sequence[str]:
@@ -650,6 +664,12 @@ def _known(driver: Driver) -> PostgreSqlDriver:
 
 def _insert_lock_timeout() -> ColumnElement[str]:
     return literal_column(f"'{milliseconds(INSERT_LOCK_TIMEOUT)}'", Text)
+
+
+def _system_column(table: Table, name: str) -> ColumnElement[Any]:
+    found: ColumnClause[Any] = column(name)
+    found.table = table
+    return found
 
 
 def _limited(limit: ColumnElement[str]) -> ColumnElement[bool]:

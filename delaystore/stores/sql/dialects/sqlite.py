@@ -3,7 +3,7 @@
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -336,15 +336,19 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         connection: Connection,
         table: Table,
         change: StatementChange,
-        ids: Sequence[str],
+        ids: Sequence[str] | None,
         matches: Sequence[ColumnElement[bool]],
         values: Mapping[str, Any],
         now: datetime,
-    ) -> Collection[str]:
+        told: ColumnElement[Any] | None = None,
+    ) -> Mapping[str, Any]:
         """The lease is part of the statement's predicate."""
         key = table.c.message_id
-        statement = change.where(self.among(key, "ids"), *matches, _unclaimed(table)).returning(key)
-        return set(connection.execute(statement, {**values, "ids": list(ids), "now": now}).scalars())
+        these = func.typeof(key) == "text" if ids is None else self.among(key, "ids")  # a column takes any type
+        changed = change.where(these, *matches, _unclaimed(table))
+        returned = changed.returning(key, null() if told is None else told)
+        parameters = {**values, "now": now} | ({} if ids is None else {"ids": list(ids)})
+        return {row[0]: row[1] for row in connection.execute(returned, parameters)}
 
     @override
     def initialize_dialect(self, engine: Engine, lent: Connection) -> None:

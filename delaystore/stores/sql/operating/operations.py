@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Delete, Update, delete, func, insert, literal, null, select, update
+from sqlalchemy import ColumnElement, Delete, Update, delete, func, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.errors import InvalidMessageError
@@ -256,13 +256,13 @@ class OperationQueries(OperatorQueries):
         walked = self._ids(operation, examine)
         wanted = [*walked.conditions, *conditions(operation.wanted, self._sql.table, self._dialect)]
         examined = examine if walked.end else self._count(walked)
-        loads = self._matching(operation, wanted)
-        matching = list(loads)
-        changed = self._change(operation, matching, wanted)
+        ids = self._with_headers(operation.wanted, wanted) if operation.wanted.headers else None
+        changed = self._change(operation, ids, wanted)
         if operation.kind is OperationKind.CANCEL:
-            left = Counter(number for each in changed if (number := loads[each]) is not None)
+            left = Counter(number for number in changed.values() if number is not None)
             LoadChanges(self._bound).note(left, LoadChange.CANCELLED)
-        held = self._still_there([each for each in matching if each not in changed], wanted)
+        all_are_changed = len(changed) == (examined if ids is None else len(ids))
+        held = [] if all_are_changed else self._unchanged(ids, wanted, changed)
         advanced = replace(
             operation,
             after=walked.end or operation.after,
@@ -296,21 +296,23 @@ class OperationQueries(OperatorQueries):
         counted = select(func.count()).select_from(table).where(*walked.conditions)
         return int(self._execute(counted).scalar_one())
 
-    def _matching(self, operation: Operation, matches: Sequence[ColumnElement[bool]]) -> Mapping[str, int | None]:
-        """The number of the load of each matching message, where messages leave the store; None: it has none."""
-        table, wanted = self._sql.table, operation.wanted
-        number = table.c[LOAD] if operation.kind is OperationKind.CANCEL and self.has_loads else null()
-        asked = [table.c.message_id, number, *([table.c.headers] if wanted.headers else [])]
-        rows: Sequence[Any] = self._execute(select(*asked).where(*matches).order_by(table.c.message_id)).all()
-        return {row[0]: row[1] for row in rows if _is_id(row[0]) and (not wanted.headers or _has(wanted, row[2]))}
+    def _with_headers(self, wanted: MessageFilter, matches: Sequence[ColumnElement[bool]]) -> Sequence[str]:
+        """The ids of matching messages; no database can search in headers as `MessageFilter` does."""
+        table = self._sql.table
+        rows = self._execute(select(table.c.message_id, table.c.headers).where(*matches))
+        return [row.message_id for row in rows if _is_id(row.message_id) and _has(wanted, row.headers)]
 
     def _change(
-        self, operation: Operation, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]
-    ) -> Collection[str]:
-        if not ids:
-            return ()
+        self, operation: Operation, ids: Sequence[str] | None, matches: Sequence[ColumnElement[bool]]
+    ) -> Mapping[str, int | None]:
+        """Change matching messages, of `ids` or all; the ids of changed ones, and for a cancel the number of their
+        load.
+        """
+        if ids is not None and not ids:
+            return {}
         if operation.kind is OperationKind.CANCEL:
-            return self._changed(self._sql.cancel, {}, ids, matches)
+            number = self._sql.table.c[LOAD] if self.has_loads else None
+            return self._changed(self._sql.cancel, {}, ids, matches, number)
         self._bound.stored(operation.due_time or EARLIEST_DUE_TIME)
         if operation.due_time is not None:
             return self._changed(self._sql_as_of.reschedule, {"new_due_time": operation.due_time}, ids, matches)
@@ -323,15 +325,18 @@ class OperationQueries(OperatorQueries):
         self,
         change: Delete | Update,
         values: dict[str, Any],
-        ids: Sequence[str],
+        ids: Sequence[str] | None,
         matches: Sequence[ColumnElement[bool]],
-    ) -> Collection[str]:
+        told: ColumnElement[Any] | None = None,
+    ) -> Mapping[str, Any]:
         bound = self._bound
         return self._dialect.change_unclaimed_of(
-            bound.connection, self._sql.table, change, ids, matches, values, bound.now()
+            bound.connection, self._sql.table, change, ids, matches, values, bound.now(), told
         )
 
-    def _shifted(self, by: timedelta, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]) -> Collection[str]:
+    def _shifted(
+        self, by: timedelta, ids: Sequence[str] | None, matches: Sequence[ColumnElement[bool]]
+    ) -> Mapping[str, Any]:
         """One statement moves all due times, without reading them."""
         first = EARLIEST_DUE_TIME - min(by, timedelta(0))
         last = LATEST_DUE_TIME - max(by, timedelta(0))
@@ -339,23 +344,24 @@ class OperationQueries(OperatorQueries):
         return self._changed(self._sql_as_of.shift, values, ids, [*matches, self._sql.is_within(first, last)])
 
     def _shifted_by_days(
-        self, shift: Shift, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]
-    ) -> Collection[str]:
+        self, shift: Shift, ids: Sequence[str] | None, matches: Sequence[ColumnElement[bool]]
+    ) -> Mapping[str, Any]:
         """Days of a calendar differ in length, few of them: one statement for all messages that move as far.
 
         Due times in a gap of the clocks move to one time, however far: one statement for all of these.
         """
         table, bound = self._sql.table, self._bound
         columns = [table.c.message_id, table.c.due_time, table.c.next_attempt]
-        found = select(*columns).where(self._dialect.among(table.c.message_id, "ids"), *matches)
-        rows = self._execute(self._dialect.claimed(found, table), {"ids": list(ids), "now": bound.now()}).all()
+        these = [] if ids is None else [self._dialect.among(table.c.message_id, "ids")]
+        found = select(*columns).where(*these, *matches)
+        rows = self._execute(self._dialect.claimed(found, table), {"ids": list(ids or ()), "now": bound.now()}).all()
         moves = [(row[0], unmarked(row), shift.moved(unmarked(row))) for row in rows if _has_times(row)]
         known = [(message_id, after - before, after) for message_id, before, after in moves if after is not None]
         alike = Counter(target for _, *targets in known for target in targets)
         groups: dict[timedelta | datetime, list[str]] = {}
         for message_id, by, after in known:
             groups.setdefault(by if alike[by] >= alike[after] else after, []).append(message_id)
-        changed: set[str] = set()
+        changed: dict[str, Any] = {}
         for target, chosen in groups.items():
             if isinstance(target, timedelta):
                 changed.update(self._shifted(target, chosen, ()))
@@ -363,13 +369,14 @@ class OperationQueries(OperatorQueries):
                 changed.update(self._changed(self._sql_as_of.reschedule, {"new_due_time": target}, chosen, ()))
         return changed
 
-    def _still_there(self, ids: Sequence[str], matches: Sequence[ColumnElement[bool]]) -> Sequence[str]:
+    def _unchanged(
+        self, ids: Sequence[str] | None, matches: Sequence[ColumnElement[bool]], changed: Collection[str]
+    ) -> Sequence[str]:
         """Messages that a dispatcher has claimed and not removed meanwhile, or whose new due time is out of range."""
-        if not ids:
-            return ()
         key = self._sql.table.c.message_id
-        found = select(key).where(self._dialect.among(key, "ids"), *matches).order_by(key)
-        return self._execute(found, {"ids": ids}).scalars().all()
+        these = [] if ids is None else [self._dialect.among(key, "ids")]
+        found = self._execute(select(key).where(*these, *matches).order_by(key), {"ids": list(ids or ())}).scalars()
+        return [each for each in found if _is_id(each) and each not in changed]
 
     def _one(self, operation_id: str, *, locked: bool) -> Operation | None:
         if not _is_id(operation_id):  # half a character, or NUL, would be the driver's error
