@@ -18,6 +18,7 @@ from benchmarks.questions import (
     lateness_waiting,
     load_copy,
     load_millions,
+    load_spread,
     lookup_millions,
     lookup_millions_time,
     loop_stall,
@@ -81,6 +82,7 @@ QUESTIONS: Final[Sequence[Question]] = (
     migrate_memory.QUESTION,
     load_millions.QUESTION,
     load_copy.QUESTION,
+    load_spread.QUESTION,
     read_jdbc.QUESTION,
 )
 """In the order in which they are asked."""
