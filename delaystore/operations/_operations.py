@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from secrets import token_hex
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final
 
 from delaystore.errors import ConfigurationError
@@ -42,6 +42,10 @@ from delaystore.stores.records import (
 
 _ID_BYTES: Final = 5
 """Few, so that people can type the id. The store refuses one that is taken."""
+_PAUSE: Final = 0.5
+"""The pause after a step, as a part of its time. Without it, messages that become due meanwhile are late."""
+_LONGEST_PAUSE: Final = 0.5
+"""Seconds."""
 
 
 def new_operation_id() -> str:
@@ -333,10 +337,13 @@ class Operations:
         found = self.operation(operation_id)
         while found is not None and found.state is OperationState.RUNNING:
             change = access.actor.change(found.action)
+            began = monotonic()
             with access.call("changing many messages"):
                 found = store.advance_operation(operation_id, change=change)
+            took = monotonic() - began
             if found is not None and progress is not None:
                 progress(found)
+            sleep(min(_PAUSE * took, _LONGEST_PAUSE))
         if found is None:
             raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations list` shows them")
         if found.kind is OperationKind.RESCHEDULE and found.changed:

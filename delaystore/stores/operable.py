@@ -37,7 +37,7 @@ from delaystore.stores.shared import number_of, start_of
 
 EXAMINED: Final = 20_000
 """The most waiting messages that one search looks at: a page costs the same wherever it begins, however few match."""
-STEP: Final = 2_000
+STEP: Final = 1_000
 """The most waiting messages that one step of an operation looks at."""
 
 

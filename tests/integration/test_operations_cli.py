@@ -16,6 +16,7 @@ from delaystore.errors import ConfigurationError, StoreUnavailableError
 from delaystore.filters import EVERYTHING
 from delaystore.message import DelayedMessage
 from delaystore.operations.exports import ExportFile, ExportFormat
+from delaystore.stores.operable import STEP
 from delaystore.stores.records import Operation
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import message, opened
@@ -142,7 +143,7 @@ def begin_and_stop(run: CommandLine, store: SqlDelayedMessageStore, monkeypatch:
         result = run("cancel", "--destination", "billing")
     assert result.code == 2
     assert (
-        f"interrupted: 2,000 messages cancelled so far; go on with `delaystore operations resume {steps[0]}`"
+        f"interrupted: {STEP:,} messages cancelled so far; go on with `delaystore operations resume {steps[0]}`"
         in result.err
     )
     assert "error: gone" in result.err
@@ -153,10 +154,10 @@ def test_an_interrupted_operation_goes_on(
     run: CommandLine, store: SqlDelayedMessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operation_id = begin_and_stop(run, store, monkeypatch)
-    assert store.count() == 3_000
-    assert [entry.count for entry in store.changes()] == [2_000]
+    assert store.count() == 5_000 - STEP
+    assert [entry.count for entry in store.changes()] == [STEP]
     (running,) = run("operations", "list", "--json").document["operations"]
-    assert (running["operation_id"], running["state"], running["changed"]) == (operation_id, "running", 2_000)
+    assert (running["operation_id"], running["state"], running["changed"]) == (operation_id, "running", STEP)
     resume = f"delaystore operations resume {operation_id}"
     assert f"no process works on {operation_id} any more, go on with `{resume}`" in run("operations", "list").err
     assert f"if no process works on it, {resume}" in run("status").out
@@ -195,10 +196,10 @@ def test_an_operation_is_abandoned(
 ) -> None:
     operation_id = begin_and_stop(run, store, monkeypatch)
     result = run("operations", "abandon", operation_id)
-    assert (result.code, result.out) == (0, f"abandoned: {operation_id} (2,000 messages were changed before)\n")
+    assert (result.code, result.out) == (0, f"abandoned: {operation_id} ({STEP:,} messages were changed before)\n")
     assert run("operations", "abandon", operation_id).code == 1
     assert run("operations", "resume", operation_id).code == 1
-    assert store.count() == 3_000
+    assert store.count() == 5_000 - STEP
     assert [each["action"] for each in run("changes", "--json").document["changes"]] == ["abandon", "cancel"]
 
 
