@@ -498,8 +498,8 @@ class StoreDialect(SqlDialect):
     ) -> Mapping[str, Any]:
         """Do `change` to those rows of `ids` that match, and that are not claimed (a lease: at `now`).
 
-        It waits for no other transaction. Without `ids`, it changes all such rows that match. Returns the ids of
-        changed messages, and what `told` was for each of them.
+        It waits for no other transaction. Without `ids`, it changes all such rows that match. Returns the
+        value of `told` by the id of each changed message.
         """
 
     # Inserts: a duplicate must not end the caller's transaction, and the wait for another one is bounded.
