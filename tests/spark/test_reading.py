@@ -115,6 +115,22 @@ def test_partitions_are_of_about_equal_size(
     assert frame.select("message_id").distinct().count() == 4000
 
 
+def test_the_table_and_its_bulk_partitions_are_read_in_the_same_parts(
+    spark: SparkSession, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", PartitionLimits(fewest_rows=2000, smallest_table=0))
+    with opened(postgresql_url) as store:
+        store.store_many(many(1000, float))
+        store.store_many([replace(one, message_id=f"more {one.message_id}") for one in many(4000, float)])
+    with psycopg.connect(psycopg_url(postgresql_url)) as connection:
+        assert connection.execute("SELECT count(*) FROM ONLY sales_delayed").fetchone() == (1000,)
+    frame = reading(spark, postgresql_url, partitions=5)
+    sizes = dict(frame.groupBy(F.spark_partition_id()).count().collect())
+    assert sorted(sizes) == [0, 1, 2, 3, 4]
+    assert all(700 < size < 1300 for size in sizes.values()), sizes  # whole pages
+    assert frame.select("message_id").distinct().count() == 5000
+
+
 def test_a_small_store_is_read_in_one_partition_without_a_snapshot(spark: SparkSession, postgresql_url: str) -> None:
     with opened(postgresql_url) as store:
         store.store_many(many(100, float))
@@ -129,9 +145,9 @@ def test_a_read_keeps_no_messages_from_a_partition(
     spark: SparkSession, postgresql_url: str, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     """The read's snapshot is held for a minute, and its readers are in transactions of their own."""
-    monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", PartitionLimits(fewest_rows=100, smallest_table=0))
+    monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", PartitionLimits(fewest_rows=1000, smallest_table=0))
     with opened(postgresql_url) as store:
-        store.store_many(list(many(50_000 if at_once else 90, float)))
+        store.store_many(list(many(50_000 if at_once else 900, float)))
         frame = reading(spark, postgresql_url, partitions=2)
         rows = frame.toLocalIterator()
         if at_once:
@@ -142,7 +158,7 @@ def test_a_read_keeps_no_messages_from_a_partition(
             assert connection.execute(HOLDERS).fetchone() != (0,)
             children = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'sales_delayed'::regclass"
             before = connection.execute(children).fetchone()
-            store.store_many([replace(one, message_id=f"more {one.message_id}") for one in many(200, float)])
+            store.store_many([replace(one, message_id=f"more {one.message_id}") for one in many(2000, float)])
             after = connection.execute(children).fetchone()
     assert before is not None
     assert after == (before[0] + 1,)

@@ -13,13 +13,12 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import Connection, Select, exc, select, text
 from sqlalchemy.engine import Engine
 
-from delaystore.bulk.spark._tables import Condition, Sample, SqlTable, between, clauses, sample
-from delaystore.message import Position
+from delaystore.bulk.spark._tables import Condition, Extent, SqlTable, clauses, extent, within
 from delaystore.registry import needed_for
 from delaystore.stores.sql.bulk_partitions import SENDS_NOTHING
 from delaystore.stores.sql.dialects.base import CONNECT_TIMEOUT
 from delaystore.stores.sql.errors import translate, translated_errors
-from delaystore.stores.sql.faults import quoted_name
+from delaystore.stores.sql.faults import as_it_stands, quoted_name
 
 BATCH_BYTES: Final = 4 * 2**20
 """About how much goes to Spark at a time."""
@@ -51,21 +50,22 @@ class PostgreSqlPlan:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def sample(self) -> Sample:
-        """Some of the messages that are to be read. Raises StoreError."""
+    def extent(self) -> Extent:
+        """How much is to be read. Raises StoreError."""
+        (whole,) = self.statements(())
         with translated_errors():
-            return sample(self._connection, self._source.table, self._conditions)
+            return extent(self._connection, self._source.table, as_it_stands(f"EXPLAIN (FORMAT JSON) {whole}"))
 
-    def statements(self, boundaries: Sequence[Position]) -> Sequence[str]:
+    def statements(self, boundaries: Sequence[int]) -> Sequence[str]:
         """A complete statement for each part that the boundaries make; a COPY takes no parameters."""
         ends = pairwise([None, *boundaries, None])
-        return [_as_text(self._connection, self._select(since, until)) for since, until in ends]
+        return [_as_text(self._connection, self._select(first, end)) for first, end in ends]
 
-    def _select(self, since: Position | None, until: Position | None) -> Select[Any]:
+    def _select(self, first: int | None, end: int | None) -> Select[Any]:
         table = self._source.table
         wanted = self._source.wanted(self._columns, self._connection)
         waits = _WAITS.bindparams(live=quoted_name(table, self._connection.dialect))
-        return select(*wanted).where(waits, *clauses(table, self._conditions), *between(table, since, until))
+        return select(*wanted).where(waits, *clauses(table, self._conditions), *within(first, end))
 
 
 def read_batches(

@@ -16,7 +16,6 @@ from delaystore.bulk.options import ReadOptions
 from delaystore.bulk.spark._driver_client import DriverClient, reader_name
 from delaystore.bulk.spark._tables import Condition, SqlTable, clauses, condition_of, open_readable, open_table
 from delaystore.errors import ConfigurationError, StoreError
-from delaystore.message import Position
 from delaystore.stores.abc import ManagedDelayedMessageStore
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.rows import to_row
@@ -175,11 +174,11 @@ class DelaystoreReader(DataSourceReader):
         from delaystore.bulk.spark._postgresql import PostgreSqlPlan  # psycopg is for those who need it
 
         with PostgreSqlPlan(source, self._columns, self._conditions) as plan:
-            boundaries: Sequence[Position] = ()
+            boundaries: Sequence[int] = ()
             if self._driver is not None and self._options.partitions != 1:
-                sample = plan.sample()
+                extent = plan.extent()
                 most = min(self._driver.parallelism(), MOST_BY_DEFAULT)
-                boundaries = sample.boundaries(self._options.partitions or sample.part_count(most))
+                boundaries = extent.boundaries(self._options.partitions or extent.part_count(most))
             statements = plan.statements(boundaries)
         snapshot = self._driver.take_snapshot(self._options) if self._driver is not None and boundaries else None
         return [ReadPart(statement, snapshot) for statement in statements]

@@ -1,6 +1,7 @@
 """The request of a read to a database: the table, the filters that it can apply, and parts of about equal size."""
 
 import operator
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,28 +25,24 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    Executable,
     FromClause,
     Table,
-    Tuple,
     cast,
-    func,
-    literal,
+    literal_column,
     not_,
     null,
     or_,
-    select,
     text,
-    tuple_,
 )
 
 from delaystore.bulk.options import StoreOptions
 from delaystore.errors import ConfigurationError
-from delaystore.message import Position, position_of
 from delaystore.settings import TransactionMode
 from delaystore.stores import open_store
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
-from delaystore.stores.sql.codec import COLUMNS, NOT_AFTER, ExactText, UtcDateTime, in_order
+from delaystore.stores.sql.codec import COLUMNS, NOT_AFTER, ExactText, UtcDateTime
 from delaystore.stores.sql.dialects import store_dialect_of
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import quoted_name
@@ -205,64 +202,56 @@ def _usable(column: str, value: Any) -> Any:
     return None
 
 
-# Parts of about equal size, between positions in the order of next attempts.
+# Parts of about equal size: ranges of pages, the same for the table and for each of its bulk partitions.
 #
-# That order is indexed, and a position has the message_id in it: so a part can also begin in the middle of a million
-# messages that are due at the same instant. Boundaries come from a sample.
+# PostgreSQL reads only the pages of a part (before release 14 all pages), so a read in many parts costs no more than
+# one in one part. The transaction of the snapshot locks the tables, so no VACUUM FULL moves their rows meanwhile.
 
-SAMPLED_BLOCKS: Final = 1000
-"""Pages of the table that a sample reads; each holds the rows of one moment's writing."""
-SAMPLED_ROWS: Final = 5000
-"""About how many rows a sample returns; all of a small table."""
 ROWS_PER_PART: Final = 50_000
 BYTES_PER_PART: Final = 128 * 2**20
 """A part with fewer rows and bytes costs more than it gains."""
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Sorted positions, about how many messages they stand for, and the bytes of the whole table."""
+class Extent:
+    """How many rows a read returns, as PostgreSQL estimates, and the bytes and pages of each table that it reads."""
 
-    positions: Sequence[Position]
     rows: int
     table_bytes: int
+    pages: Sequence[int]
 
     def part_count(self, most: int) -> int:
         """How many parts are worth their cost, from 1 to `most`."""
         return max(1, min(most, max(self.rows // ROWS_PER_PART, self.table_bytes // BYTES_PER_PART)))
 
-    def boundaries(self, parts: int) -> Sequence[Position]:
-        """Positions that split the messages into `parts`, or fewer if the sample has not as many."""
-        count = len(self.positions)
-        return sorted({self.positions[number * count // parts] for number in range(1, parts)} if count else ())
+    def boundaries(self, parts: int) -> Sequence[int]:
+        """Numbers of pages that split the tables into `parts`, or fewer if there are not as many pages."""
+
+        def before(page: int) -> int:
+            return sum(min(page, pages) for pages in self.pages)
+
+        every, total = range(max(self.pages, default=0)), sum(self.pages)
+        return sorted({bisect_left(every, total * number // parts, key=before) for number in range(1, parts)} - {0})
 
 
-def sample(connection: Connection, table: Table, conditions: Sequence[Condition]) -> Sample:
-    """Read some rows of some pages of a PostgreSQL table: messages that fulfil the conditions."""
-    blocks, density, table_bytes = connection.execute(_SIZES, {"name": quoted_name(table, connection.dialect)}).one()
-    share = min(1.0, SAMPLED_BLOCKS / max(blocks, 1))
-    kept = min(1.0, SAMPLED_ROWS / max(blocks * share * density, 1.0))
-    some = table.tablesample(func.system(share * 100))
-    wanted = clauses(some, conditions) if kept == 1.0 else [*clauses(some, conditions), func.random() < kept]
-    positions = sorted(map(position_of, connection.execute(select(*in_order(some)).where(*wanted))))
-    return Sample(positions, int(len(positions) / (share * kept)), table_bytes)
+def extent(connection: Connection, table: Table, estimated: Executable) -> Extent:
+    """The extent of a read; `estimated` explains its statement."""
+    sizes = connection.execute(_SIZES, {"name": quoted_name(table, connection.dialect)}).all()
+    ((explained,),) = connection.execute(estimated).scalars().all()
+    pages, table_bytes = zip(*sizes, strict=True)
+    return Extent(int(explained["Plan"]["Plan Rows"]), sum(table_bytes), pages)
 
 
-def between(table: Table, since: Position | None, until: Position | None) -> Sequence[ColumnElement[bool]]:
-    """Whether a row lies from `since` on and before `until`; None: without end."""
-    position = tuple_(*in_order(table))
-    bounds = [] if since is None else [position >= _literal(table, since)]
-    return bounds if until is None else [*bounds, position < _literal(table, until)]
+def within(first: int | None, end: int | None) -> Sequence[ColumnElement[bool]]:
+    """Whether a row lies on the pages from `first` on and before `end`; None: without end."""
+    bounds = [] if first is None else [literal_column(f"'({first},0)'") <= _LOCATION]
+    return bounds if end is None else [*bounds, literal_column(f"'({end},0)'") > _LOCATION]
 
 
-def _literal(table: Table, position: Position) -> Tuple:
-    columns = in_order(table)
-    return tuple_(*(literal(value, column.type) for value, column in zip(position, columns, strict=True)))
-
-
+_LOCATION: Final[ColumnElement[Any]] = literal_column("ctid")
 _SIZES: Final = text(
-    "SELECT pg_relation_size(oid) / current_setting('block_size')::int,"
-    " greatest(reltuples / greatest(relpages, 1), 1), pg_table_size(oid)"
+    "SELECT coalesce(pg_relation_size(oid) / current_setting('block_size')::int, 0), coalesce(pg_table_size(oid), 0)"
     " FROM pg_class WHERE oid = CAST(:name AS regclass)"
+    " OR oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(:name AS regclass))"
 )
-"""Pages of a table, rows on each (1: PostgreSQL has not counted them), and bytes, with those of large values."""
+"""Pages and bytes, with those of large values, of the table and of each bulk partition."""
