@@ -207,7 +207,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
     def place(self, message: DelayedMessage, rule: KeyRule, change: Change | None) -> str:
         """As `store_keyed`, but raises the driver's errors."""
         self.written()
-        keyed, now = self._parts.keyed_in(self.connection), self.now()
+        keyed, now = self._parts.keyed_in(self.connection, message), self.now()
         if change is None or rule.on_key in (OnKey.KEEP, OnKey.REJECT):
             placed = keyed.place(self.connection, message, rule, now)
         else:
@@ -258,7 +258,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         return count + self.place_many(keyed, rule, change)
 
     def _insert_many(self, messages: Iterable[DelayedMessage]) -> int:
-        rows = MessageRows(messages)
+        rows = MessageRows(messages, self._parts.version.require_latest_deliveries)
         count = self._dialect.insert_many(self.connection, self._sql.table, self._sql.partitions, rows)
         if count:
             self._waits_until(rows.earliest)

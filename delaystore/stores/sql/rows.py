@@ -6,6 +6,8 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any, Final
 
+from sqlalchemy import Connection
+
 from delaystore.errors import InvalidMessageError
 from delaystore.message import (
     EARLIEST_DUE_TIME,
@@ -142,19 +144,23 @@ class MessageRows:
     a latest delivery name no other columns than those of earlier releases.
     """
 
-    def __init__(self, messages: Iterable[DelayedMessage]) -> None:
-        self._messages = iter(messages)
+    def __init__(self, messages: Iterable[DelayedMessage], require: Callable[[Connection], object]) -> None:
+        self._messages, self._require = iter(messages), require
         self._next: DelayedMessage | None = None
         self.names: Sequence[str] = NAMES
         """The columns of the rows that come next: NAMES, or LIMITED."""
         self.earliest = LATEST_DUE_TIME
         """The first next attempt of the rows so far."""
 
-    def begin(self) -> bool:
-        """Find the columns of the rows that come next; False: there are no more rows."""
+    def begin(self, connection: Connection) -> bool:
+        """Find the columns of the rows that come next; False: there are no more rows.
+
+        Calls `require`, which may raise an error, before the first row with NOT_AFTER.
+        """
         if self._next is None:
             self._next = next(self._messages, None)
-        if self._next is not None and self._next.not_after is not None:
+        if self._next is not None and self._next.not_after is not None and self.names is NAMES:
+            self._require(connection)
             self.names = LIMITED
         return self._next is not None
 

@@ -540,7 +540,7 @@ class StoreDialect(SqlDialect):
         claimed one, and all that are there are claimed; the caller undoes earlier writes.
         """
         statement, count = insert(table), 0
-        while rows.begin():
+        while rows.begin(connection):
             chunk = list(islice(rows.by_column(), CHUNK))
             ids = [row["message_id"] for row in chunk]
             try:

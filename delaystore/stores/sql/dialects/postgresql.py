@@ -456,7 +456,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
     def insert_many(self, connection: Connection, table: Table, partitions: Table | None, rows: MessageRows) -> int:
         """COPY."""
         count = 0
-        while rows.begin():
+        while rows.begin(connection):
             ids = self._copy(connection, table, rows.names, islice(rows.values(), COPIED_AT_ONCE))
             count += len(ids)
             if partitions is not None:
