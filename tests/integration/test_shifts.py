@@ -191,11 +191,11 @@ def test_a_preview_shows_due_times_before_and_after(store: SqlDelayedMessageStor
     fill(store, 30)
     operations = DelayedDelivery("sales", store).operations
     for sample in (0, 5):
-        found = operations.preview(MessageFilter(id_prefix="m"), new=operations.new_due_time(by=DAY), sample=sample)
+        found = operations.preview(MessageFilter(id_prefix="m"), by=DAY, sample=sample)
         assert (found.count, found.complete, len(found.sample)) == (30, True, sample)
         assert (found.found.first_due, found.found.last_due) == (NOON, NOON + timedelta(seconds=29))
         assert found.moved(found.found.last_due) == NOON + DAY + timedelta(seconds=29)
-    cut = operations.preview(EVERYTHING, new=operations.new_due_time(at=NOON), seconds=-1)
+    cut = operations.preview(EVERYTHING, at=NOON, seconds=-1)
     assert (cut.complete, cut.moved(NOON + DAY)) == (False, NOON)
 
 

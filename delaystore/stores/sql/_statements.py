@@ -495,7 +495,7 @@ class Statements:
     @memoized_property
     def numbered(self) -> Subquery:
         """The number of the bucket, and the destination, of each row."""
-        number = self.dialect.bucket(self.table.c.due_time, bindparam("seconds", type_=BigInteger)).label("number")
+        number = self.dialect.bucket(self.unmarked, bindparam("seconds", type_=BigInteger)).label("number")
         return select(number, self.table.c.destination).subquery("numbered")
 
     @memoized_property

@@ -122,6 +122,7 @@ CALLS: Final = (
         do=preview,
         body=PreviewFields,
         answer=answers.Previewed,
+        refusals=(404,),
     ),
     ApiCall(
         method="POST",
@@ -132,6 +133,7 @@ CALLS: Final = (
         body=NewOperation,
         answer=answers.OperationAnswer,
         status=(202,),
+        refusals=(404,),
     ),
     ApiCall(
         method="GET",

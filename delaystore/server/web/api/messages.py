@@ -141,6 +141,7 @@ CALLS: Final = (
             "limit": _LIMIT,
         },
         answer=answers.MessagePage,
+        refusals=(404,),
     ),
     ApiCall(
         method="GET",

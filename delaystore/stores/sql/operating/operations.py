@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Delete, Update, delete, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Delete, Update, delete, false, func, insert, literal, null, select, update
 from sqlalchemy.exc import IntegrityError
 
-from delaystore.errors import InvalidMessageError
+from delaystore.errors import InvalidMessageError, UnknownLoadError
 from delaystore.filters import EVERYTHING, MessageFilter, Shift
 from delaystore.message import (
     EARLIEST_DUE_TIME,
@@ -124,6 +124,31 @@ class LoadChanges(OperatorQueries):
         if rows:
             self._execute(insert(self._tables.load_changes), rows)
 
+    def fold(self, at_most: int = STEP) -> bool:
+        """Sum `at_most` rows of one load and action up in one of them; False: no load has two rows of an action.
+
+        Rows that another session folds are left out. The transaction does nothing else.
+        """
+        if not self.has_loads:
+            return False
+        self.begin_writing()
+        table = self._tables.load_changes
+        alike = [table.c.load_number, table.c.action]
+        most = self._execute(select(*alike).group_by(*alike).having(func.count() > 1).limit(1)).first()
+        if most is None:
+            return False
+        these = table.c.load_number == most.load_number, table.c.action == most.action
+        found = select(table.c.change_id, table.c.messages).where(*these).order_by(table.c.change_id).limit(at_most)
+        rows = self._execute(found.with_for_update(skip_locked=True)).all()
+        if len(rows) > 1:
+            first, *others = rows
+            kept = update(table).where(table.c.load_number == most.load_number, table.c.change_id == first.change_id)
+            self._execute(kept.values(messages=sum(row.messages for row in rows)))
+            among = self._dialect.among(table.c.change_id, "ids")
+            gone = delete(table).where(table.c.load_number == most.load_number, among)
+            self._execute(gone, {"ids": [row.change_id for row in others]})
+        return len(rows) > 1
+
     def summed(self, numbers: Collection[int]) -> Mapping[int, Mapping[str, int]]:
         """By the load's number, how many of its messages have left the store in each way."""
         table, found = self._tables.load_changes, dict[int, dict[str, int]]()
@@ -200,7 +225,18 @@ class OperationQueries(OperatorQueries):
             self._bound.connection.execute(insert(self._tables.operations), _row_of(operation) | _shift_of(operation))
         except IntegrityError:
             raise taken(operation) from None
+        self.of_load(operation.wanted)  # refuses an unknown load
+        if operation.cancelled_load is not None:
+            self._cancel_load(operation.cancelled_load, operation)
         self._note(operation, change)
+
+    def _cancel_load(self, load_id: str, operation: Operation) -> None:
+        """A run of the load that has not stored anything yet loses it. A stream goes on."""
+        loads = self._tables.loads
+        still = (loads.c.load_id == load_id) & loads.c.cancelled_at.is_(None) & (loads.c.is_stream == 0)
+        by = fitting(operation.by, NAME_BYTES)
+        cancelled = update(loads).values(cancelled_at=self._bound.now(), cancelled_by=by, token=null())
+        self._execute(cancelled.where(still))
 
     def get(self, operation_id: str) -> Operation | None:
         """None: there is none."""
@@ -279,7 +315,7 @@ class OperationQueries(OperatorQueries):
     def _ids(self, operation: Operation, examine: int) -> Walk[str]:
         """The next messages by their ids: of a load, or with a prefix, no others."""
         key, wanted, after = self._sql.table.c.message_id, operation.wanted, operation.after
-        behind = [*self.of_load(wanted), *([] if after is None else [key > after])]
+        behind = [*self._of_begun_load(operation), *([] if after is None else [key > after])]
         if wanted.id_prefix is not None:
             behind += begins_with(key, wanted.id_prefix)
         return walk(
@@ -290,6 +326,17 @@ class OperationQueries(OperatorQueries):
             lambda found: found if _is_id(found) else None,
             lambda end: key <= literal(end, key.type),
         )
+
+    def _of_begun_load(self, operation: Operation) -> list[ColumnElement[bool]]:
+        """As `of_load`. No message is left of a load that was forgotten, or loaded again, since the operation began."""
+        if operation.wanted.load is None:
+            return []
+        try:
+            row = self.load_row(operation.wanted.load)
+        except UnknownLoadError:
+            return [false()]
+        is_another = not row.is_stream and row.began > operation.began
+        return [false()] if is_another else self.of_load(operation.wanted)
 
     def _count(self, walked: Walk[str]) -> int:
         table = self._sql.table
