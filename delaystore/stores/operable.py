@@ -276,23 +276,6 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
         """
 
     @abstractmethod
-    def count_between_by_destination(
-        self, since: datetime, until: datetime, bucket: timedelta, destinations: Collection[str]
-    ) -> Mapping[str, Mapping[datetime, int]]:
-        """As `count_between`, of the messages for some destinations, each on its own.
-
-        Args:
-            since: An aware datetime: the beginning, inclusive.
-            until: An aware datetime: the end, exclusive.
-            bucket: The length of a span, in whole seconds; spans are counted from 1970-01-01 UTC.
-            destinations: Their names, up to 1,000.
-
-        Returns:
-            The numbers by destination and by the beginning of the span; destinations without messages are left out.
-
-        """
-
-    @abstractmethod
     def count_by_destination(self, most: int = 1_000) -> Mapping[str, int]:
         """How many messages wait for each destination. Reads all waiting messages.
 
@@ -661,6 +644,23 @@ class StoreWithLoads(OperableDelayedMessageStore):
 
         Raises:
             UnknownLoadError: There is none of that id.
+
+        """
+
+    @abstractmethod
+    def count_between_by_destination(
+        self, since: datetime, until: datetime, bucket: timedelta, destinations: Collection[str]
+    ) -> Mapping[str, Mapping[datetime, int]]:
+        """As `count_between`, of the messages for some destinations, each on its own.
+
+        Args:
+            since: An aware datetime: the beginning, inclusive.
+            until: An aware datetime: the end, exclusive.
+            bucket: The length of a span, in whole seconds; spans are counted from 1970-01-01 UTC.
+            destinations: Their names, up to 1,000.
+
+        Returns:
+            The numbers by destination and by the beginning of the span; destinations without messages are left out.
 
         """
 

@@ -255,6 +255,19 @@ def test_a_load_that_is_cancelled_while_it_is_staged_stores_nothing(
     assert store.count() == 0
 
 
+def test_next_attempts_are_counted_for_each_destination(store: SqlDelayedMessageStore, database_url: str) -> None:
+    noon, tick = datetime(2031, 1, 1, 12, tzinfo=UTC), timedelta(microseconds=1)
+    times = (noon - tick, noon, noon + HOUR - tick, noon + HOUR, noon + 2 * HOUR)
+    for name in ("billing", "Billing", "shipping"):
+        store.store_many(
+            [DelayedMessage(message_id=f"{name}{at}", destination=name, due_time=at, body=b"") for at in times]
+        )
+    store.store(replace(row("later"), due_time=noon, next_attempt=noon + HOUR))
+    found = store.count_between_by_destination(noon, noon + 2 * HOUR, HOUR, ["billing", "Billing", "nothing", "b "])
+    assert found == {"billing": {noon: 2, noon + HOUR: 2}, "Billing": {noon: 2, noon + HOUR: 1}}
+    assert store.count_between_by_destination(noon, noon + HOUR, HOUR, []) == {}
+
+
 def test_a_paused_load_is_kept_while_others_go(
     store: SqlDelayedMessageStore, operations: Operations, database_url: str
 ) -> None:

@@ -347,8 +347,9 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         named = {each.destination for each in known.values()} | {*loads.values()}
         resumes_not = paused_names(self._sql.operating_tables, self.now(), named).with_for_update(read=True)
         paused = set(self._execute(resumes_not, {}).scalars())
-        is_paused = {name for name, each in known.items() if not paused.isdisjoint((each.destination, loads.get(name)))}
-        chosen = {name: each for name, each in known.items() if name in is_paused}
+        chosen = {
+            name: each for name, each in known.items() if not paused.isdisjoint((each.destination, loads.get(name)))
+        }
         claimed = {"ids": list(chosen), **self._claims.identity()}
         ours = list(self._execute(self._sql.claimed, claimed).scalars()) if chosen else []
         if ours and self._claims.is_alone_in_writing:

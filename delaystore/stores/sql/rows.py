@@ -108,16 +108,7 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[Any], object], Callable[[Any], objec
 
 def to_row(message: DelayedMessage) -> dict[str, Any]:
     """The values of a new row, by column, in the order of COLUMNS; with NOT_AFTER if the message has one."""
-    row = {
-        "message_id": message.message_id,
-        "destination": message.destination,
-        "due_time": message.due_time,
-        "next_attempt": message.next_attempt,
-        "failure_count": message.failure_count,
-        "headers": encode_mapping(message.headers),
-        "properties": encode_mapping(message.properties),
-        "body": message.body,
-    }
+    row = dict(zip(NAMES, to_values(message), strict=True))
     if message.not_after is not None:
         row[NOT_AFTER] = message.not_after
     return row

@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from sqlalchemy import (
     BigInteger,
+    Column,
     ColumnElement,
     Connection,
     CursorResult,
@@ -86,6 +87,11 @@ class OperatorQueries:
     def has_loads(self) -> bool:
         """Whether the tables know the loads of messages; False: they are of an earlier release."""
         return self._bound.parts.version.is_from(setup.LOADED, self._bound.connection)
+
+    def columns_of(self, table: Table, *added: str) -> Sequence[Column[Any]]:
+        """The columns that `table` has as it is: before version 0006 it lacks those that are `added`."""
+        has_all = self.has_loads  # of the same version
+        return [each for each in table.c if has_all or each.name not in added]
 
     def require_loads(self) -> None:
         """Raise StoreSetupError where `has_loads` is False."""

@@ -246,7 +246,8 @@ class OperationQueries(OperatorQueries):
         """The newest first."""
         check_number(limit, "limit")
         table = self._tables.operations
-        newest = select(*self._columns).order_by(table.c.began.desc(), table.c.operation_id.desc()).limit(limit)
+        columns = self.columns_of(table, *_SINCE_0006)
+        newest = select(*columns).order_by(table.c.began.desc(), table.c.operation_id.desc()).limit(limit)
         return [_operation_of(row) for row in self._execute(newest)]
 
     def end(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
@@ -429,15 +430,9 @@ class OperationQueries(OperatorQueries):
         if not _is_id(operation_id):  # half a character, or NUL, would be the driver's error
             return None
         table = self._tables.operations
-        found = select(*self._columns).where(table.c.operation_id == operation_id)
+        found = select(*self.columns_of(table, *_SINCE_0006)).where(table.c.operation_id == operation_id)
         row = self._execute(found.with_for_update() if locked else found).first()
         return None if row is None else _operation_of(row)
-
-    @property
-    def _columns(self) -> Sequence[ColumnElement[Any]]:
-        """The columns that the table has, which may be of an earlier version."""
-        has_all = self.has_loads  # of the same version
-        return [each for each in self._tables.operations.c if has_all or each.name not in _SINCE_0006]
 
     def _put(self, operation: Operation) -> Operation:
         table = self._tables.operations
