@@ -129,7 +129,7 @@ class Keyed(ABC):
         Where the table has latest deliveries, the row has one or NULL, so that none is left of a replaced message.
         """
         row = to_row(message) | {MESSAGE_KEY: message.key, FIRST_SENT: first_sent}
-        return row | {NOT_AFTER: message.not_after} if self._sql.has_limits else row
+        return row | {NOT_AFTER: message.not_after} if self._sql.has_not_after else row
 
     @abstractmethod
     def _apart(self, connection: Connection) -> AbstractContextManager[object]:
@@ -219,7 +219,7 @@ class OneStatement(Keyed):
                         span = bindparam(_MAX_WAIT, type_=BigInteger)
                         capped = self._dialect.capped(new.due_time, first, span)
                         values |= {"due_time": capped, "next_attempt": capped}
-                        if self._sql.has_limits:
+                        if self._sql.has_not_after:
                             values[NOT_AFTER] = self._dialect.moved(new[NOT_AFTER], new.due_time, capped)
                 unlike = self._dialect.unlike(values["due_time"], table.c.due_time)
                 is_same = table.c.message_id == new.message_id

@@ -164,7 +164,7 @@ class StoreParts:
         if message.not_after is None:
             return self.statements.inserts
         self.version.require_latest_deliveries(connection)
-        return self.statements.inserts_with_limit
+        return self.statements.inserts_with_not_after
 
     def insert(self, connection: Connection, message: DelayedMessage) -> None:
         """Insert a row.

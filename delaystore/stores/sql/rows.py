@@ -22,7 +22,7 @@ from delaystore.message import (
     failures_in,
     waiting_until,
 )
-from delaystore.stores.sql.codec import LIMITED, NAMES, NOT_AFTER, decode_mapping, encode_mapping
+from delaystore.stores.sql.codec import NAMES, NOT_AFTER, WITH_NOT_AFTER, decode_mapping, encode_mapping
 from delaystore.text import RAW_COLUMNS, RAW_HEADERS, RAW_PROPERTIES
 
 SHOWN: Final = 60
@@ -139,7 +139,7 @@ class MessageRows:
         self._messages, self._require = iter(messages), require
         self._next: DelayedMessage | None = None
         self.names: Sequence[str] = NAMES
-        """The columns of the rows that come next: NAMES, or LIMITED."""
+        """The columns of the rows that come next: NAMES, or WITH_NOT_AFTER."""
         self.earliest = LATEST_DUE_TIME
         """The first next attempt of the rows so far."""
 
@@ -152,7 +152,7 @@ class MessageRows:
             self._next = next(self._messages, None)
         if self._next is not None and self._next.not_after is not None and self.names is NAMES:
             self._require(connection)
-            self.names = LIMITED
+            self.names = WITH_NOT_AFTER
         return self._next is not None
 
     def values(self) -> Iterator[tuple[Any, ...]]:
@@ -169,9 +169,9 @@ class MessageRows:
 
     def _noted(self) -> Iterator[DelayedMessage]:
         first, self._next = self._next, None
-        is_limited = self.names is LIMITED
+        has_not_after = self.names is WITH_NOT_AFTER
         for message in chain(() if first is None else (first,), self._messages):
-            if message.not_after is not None and not is_limited:
+            if message.not_after is not None and not has_not_after:
                 self._next = message
                 return
             if message.next_attempt < self.earliest:

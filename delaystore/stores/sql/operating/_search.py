@@ -89,7 +89,7 @@ class OperatorQueries:
         return self._bound.parts.version.is_from(setup.LOADED, self._bound.connection)
 
     def columns_of(self, table: Table, *added: str) -> Sequence[Column[Any]]:
-        """The columns that `table` has as it is: before version 0006 it lacks those that are `added`."""
+        """The columns of `table` as it is: before version 0006 it lacks the columns `added`."""
         has_all = self.has_loads  # of the same version
         return [each for each in table.c if has_all or each.name not in added]
 

@@ -375,11 +375,11 @@ class OperationQueries(OperatorQueries):
         values: dict[str, Any],
         ids: Sequence[str] | None,
         matches: Sequence[ColumnElement[bool]],
-        told: ColumnElement[Any] | None = None,
+        returning: ColumnElement[Any] | None = None,
     ) -> Mapping[str, Any]:
         bound = self._bound
         return self._dialect.change_unclaimed_of(
-            bound.connection, self._sql.table, change, ids, matches, values, bound.now(), told
+            bound.connection, self._sql.table, change, ids, matches, values, bound.now(), returning
         )
 
     def _shifted(
