@@ -185,7 +185,7 @@ class Load:
         waiting: Messages that wait.
         delivered: Messages that were delivered.
         cancelled: Messages that were cancelled, singly or together.
-        replaced: Messages in whose place another load has stored one.
+        replaced: Messages in whose place a load has stored another one.
         failed: Messages that were moved to the error queue, without expired ones.
         expired: Messages that were not delivered because their latest delivery had passed.
         failing: Waiting messages that have failed before; None: a list does not count them.

@@ -193,8 +193,8 @@ def test_changes_of_a_load_are_summed_up_at_times(
     with opened(database_url) as fresh:
         fresh.heartbeat(record)
     with store.engine.connect() as connection:
-        changes = connection.execute(text(f"SELECT action, messages FROM {store.table.name}_load_changes")).all()
-    assert sorted(map(tuple, changes)) == [("cancelled", 1), ("cancelled", 10), ("replaced", 2)]
+        changes = connection.execute(text(f"SELECT messages FROM {store.table.name}_load_changes")).scalars().all()
+    assert sorted(changes) == [1, 2, 10]
     found = operations.loads.get("spring")
     assert (found.cancelled, found.replaced, found.waiting) == (10, 2, 0)
 

@@ -109,6 +109,10 @@ class AuditTrail(OperatorQueries):
         return self._bound.parts.version.is_from(setup.AUDITED, self._bound.connection)
 
 
+FOLDED: Final = 20
+"""Of how many loads and actions rows are summed up at once."""
+
+
 class LoadChanges(OperatorQueries):
     """How messages of loads have left the store without a delivery."""
 
@@ -124,30 +128,29 @@ class LoadChanges(OperatorQueries):
         if rows:
             self._execute(insert(self._tables.load_changes), rows)
 
-    def fold(self, at_most: int = STEP) -> bool:
-        """Sum `at_most` rows of one load and action up in one of them; False: no load has two rows of an action.
+    def fold(self) -> None:
+        """Sum rows of one load and action up in one of them, of FOLDED loads and actions at most.
 
-        Rows that another session folds are left out. The transaction does nothing else.
+        Rows that another session sums up are left out.
         """
         if not self.has_loads:
-            return False
+            return
         self.begin_writing()
         table = self._tables.load_changes
         alike = [table.c.load_number, table.c.action]
-        most = self._execute(select(*alike).group_by(*alike).having(func.count() > 1).limit(1)).first()
-        if most is None:
-            return False
-        these = table.c.load_number == most.load_number, table.c.action == most.action
-        found = select(table.c.change_id, table.c.messages).where(*these).order_by(table.c.change_id).limit(at_most)
-        rows = self._execute(found.with_for_update(skip_locked=True)).all()
-        if len(rows) > 1:
+        groups = select(*alike).group_by(*alike).having(func.count() > 1).limit(FOLDED)
+        for group in self._execute(groups).all():
+            of_load = table.c.load_number == group.load_number
+            these = of_load, table.c.action == group.action
+            found = select(table.c.change_id, table.c.messages).where(*these).limit(STEP)
+            rows = self._execute(found.with_for_update(skip_locked=True)).all()
+            if len(rows) < 2:
+                continue
             first, *others = rows
-            kept = update(table).where(table.c.load_number == most.load_number, table.c.change_id == first.change_id)
+            kept = update(table).where(of_load, table.c.change_id == first.change_id)
             self._execute(kept.values(messages=sum(row.messages for row in rows)))
-            among = self._dialect.among(table.c.change_id, "ids")
-            gone = delete(table).where(table.c.load_number == most.load_number, among)
-            self._execute(gone, {"ids": [row.change_id for row in others]})
-        return len(rows) > 1
+            summed = delete(table).where(of_load, self._dialect.among(table.c.change_id, "ids"))
+            self._execute(summed, {"ids": [row.change_id for row in others]})
 
     def summed(self, numbers: Collection[int]) -> Mapping[int, Mapping[str, int]]:
         """By the load's number, how many of its messages have left the store in each way."""

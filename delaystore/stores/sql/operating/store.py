@@ -29,8 +29,6 @@ ASKED_AGAIN: Final = 30.0
 """Seconds after which tables of an earlier release are asked again whether they are upgraded."""
 CLEAN_UP_EVERY: Final = 60.0
 """Seconds between two heartbeats that also delete old reports, and sum changes of loads up."""
-FOLDS: Final = 20
-"""Maximum number of steps that sum changes of loads up at once, each of one load."""
 
 
 class OperableSqlStore(StoreWithLoads):
@@ -122,10 +120,8 @@ class OperableSqlStore(StoreWithLoads):
             with self._one_call() as bound:
                 DispatcherReports(bound).forget()
                 IngressReports(bound).forget()
-            for _ in range(FOLDS):
-                with self._one_call() as bound:
-                    if not LoadChanges(bound).fold():
-                        return
+            with self._one_call() as bound:
+                LoadChanges(bound).fold()
         except StoreError as error:
             log.debug("cannot delete old reports of dispatchers and ingresses: %s; the store tries again", error)
 
