@@ -410,7 +410,9 @@ def due_after(now: datetime, delay: timedelta | float) -> datetime:
     return due_time
 
 
-def limit_of(due_time: datetime, not_after: datetime | None, max_late: timedelta | float | None) -> datetime | None:
+def latest_delivery_of(
+    due_time: datetime, not_after: datetime | None, max_late: timedelta | float | None
+) -> datetime | None:
     """The latest delivery of a message, of the arguments of `send`.
 
     Args:

@@ -18,7 +18,7 @@ from delaystore.message import LATEST_DUE_TIME
 from delaystore.registry import needed_for
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.documents import instant
-from delaystore.stores.operable import OperableDelayedMessageStore
+from delaystore.stores.operable import StoreWithLoads
 from delaystore.stores.shared import number_of, start_of
 from delaystore.text import duration_text
 
@@ -168,7 +168,7 @@ def preview_of(counts: Counts, store: DelayedMessageStore | None) -> LoadPreview
     rows = _together(counts)
     limits: Mapping[str, float | None] = {}
     waiting: Counts | None = {}
-    operable = store if isinstance(store, OperableDelayedMessageStore) and store.is_operable else None
+    operable = store if isinstance(store, StoreWithLoads) and store.is_operable else None
     if operable is not None:
         limits = {each.name: each.max_rate for each in operable.destinations()}
     names = sorted(counts, key=lambda name: (limits.get(name) is None, -sum(counts[name].values()), name))

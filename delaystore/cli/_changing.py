@@ -1,7 +1,7 @@
 """`delaystore cancel`, `reschedule` and `operations`: one message, or many in steps."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -29,14 +29,13 @@ from delaystore.filters import MessageFilter
 from delaystore.message import unmarked
 from delaystore.stores import documents
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.records import Operation, OperationKind, OperationState, Way
+from delaystore.stores.records import Load, Operation, OperationKind, OperationState, Way
 from delaystore.text import counted, time_text
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from delaystore.cli._options import OpenedEndpoint
-    from delaystore.filters import Shift
     from delaystore.operations import Operations, Preview
 
 ASKED: Final = 1_000
@@ -98,46 +97,47 @@ class BulkChange:
         self,
         opened: "OpenedEndpoint",
         operations: "Operations",
-        begin: Callable[[str], Operation],
         when: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make the change of the options; `begin` makes an operation of a new id. Raises typer.Exit where not all
-        was done.
+        """Make the change of the options. Raises typer.Exit where not all was done.
 
-        `when`: the arguments of a reschedule that say the new due time.
+        `when`: the arguments of a reschedule that say the new due time; None: it is a cancel.
         """
         from delaystore.operations import new_operation_id
 
-        if self.wanted.load is not None:
-            operations.loads.get(self.wanted.load)  # refuses an unknown load, which no message could match
-        new = None if when is None else operations.new_due_time(**when)  # refuses a mistake before the question
         if self.dry_run:
-            preview(operations, self.wanted, new, as_json=self.as_json)
+            preview(operations, self.wanted, when, as_json=self.as_json)
             return
         total = opened.delivery.estimate_count().messages
         if not self.yes:
-            self._confirm(operations)
+            self._confirm(operations, when)
         operation_id = new_operation_id()
         with stop_requests() as stop:  # before it begins: a stop then still names the operation to resume
             try:
                 with stop.interrupting():
-                    operation = begin(operation_id)
+                    if when is None:
+                        operation = operations.begin_cancel(self.wanted, operation_id=operation_id)
+                    else:
+                        operation = operations.begin_reschedule(self.wanted, **when, operation_id=operation_id)
             except StoppedAtOnceError:
                 operation = _as_left(operations, operation_id, stop)
-            _run(operations, operation, total, stop, as_json=self.as_json)
+            ended = _run(operations, operation, total, stop, as_json=self.as_json)
+        if ended.cancelled_load is not None:
+            _print_rest(operations.loads.get(ended.cancelled_load))
+        _exit_unless_whole(ended)
 
-    def _confirm(self, operations: "Operations") -> None:
+    def _confirm(self, operations: "Operations", when: Mapping[str, Any] | None) -> None:
         """On a terminal, ask before many messages are changed; raises typer.Exit where the answer is no."""
         if not can_ask():
             return
-        found = _counted(operations, self.wanted)
+        found = _counted(operations, self.wanted, when)
         if found.count <= ASKED:
             return
         print_note(_matching(found))
         confirm(f"{WORDS[self.kind].do} them?", "nothing is changed")
 
 
-def _run(operations: "Operations", operation: Operation, total: int, stop: StopRequest, *, as_json: bool) -> None:
+def _run(operations: "Operations", operation: Operation, total: int, stop: StopRequest, *, as_json: bool) -> Operation:
     """Run it to its end, or until `stop` is made, and report. `total`: about how many messages wait."""
     from delaystore.cli._progress import ProgressBar
 
@@ -165,8 +165,27 @@ def _run(operations: "Operations", operation: Operation, total: int, stop: StopR
             bar.end()
             ended = _as_left(operations, operation.operation_id, stop)
     _report_operation(ended, as_json=as_json)
+    return ended
+
+
+def _exit_unless_whole(ended: Operation) -> None:
     if ended.held or ended.state is OperationState.ABANDONED:
         raise typer.Exit(1)
+
+
+def _print_rest(load: Load) -> None:
+    """Say on standard error which messages the cancel did not reach, and that a stream goes on."""
+    numbers = {
+        "delivered": load.delivered or 0,
+        "moved to the error queue": load.failed,
+        "expired": load.expired,
+        "waiting still": load.waiting,
+    }
+    parts = [f"{counted(number, 'message')} {how}" for how, number in numbers.items() if number]
+    if parts:
+        print_note(f"not reached: {', '.join(parts)}")
+    if load.is_stream:
+        print_note("the stream goes on: its later batches are stored")
 
 
 def _as_left(operations: "Operations", operation_id: str, stop: StopRequest) -> Operation:
@@ -179,16 +198,16 @@ def _as_left(operations: "Operations", operation_id: str, stop: StopRequest) -> 
 
 
 def preview(
-    operations: "Operations", wanted: MessageFilter, new: "datetime | Shift | None" = None, *, as_json: bool
+    operations: "Operations", wanted: MessageFilter, when: Mapping[str, Any] | None = None, *, as_json: bool
 ) -> None:
     """Print how many match, and the first of them; for a reschedule also the old and new due times."""
-    found = _counted(operations, wanted, new)
+    found = _counted(operations, wanted, when)
     if as_json:
         of_filter = {"filter": wanted.as_dict(), "about": str(wanted)}
         print_document({"dry_run": True, **of_filter, **found.document()})
         return
     print_line(f"{_matching(found)}; nothing is changed")
-    if new is not None and found.count:
+    if found.new is not None and found.count:
         first, last = found.found.first_due, found.found.last_due
         rows = [("now", time_text(first), time_text(last)), ("then", _moved(found, first), _moved(found, last))]
         print_table(("due", "first", "last"), rows, unbroken=("due", "first", "last"))
@@ -211,11 +230,11 @@ def _moved(found: "Preview", due_time: "datetime | None") -> str:
     return time_text(found.moved(due_time)) or "out of range, stays"
 
 
-def _counted(operations: "Operations", wanted: MessageFilter, new: "datetime | Shift | None" = None) -> "Preview":
+def _counted(operations: "Operations", wanted: MessageFilter, when: Mapping[str, Any] | None) -> "Preview":
     from delaystore.cli._progress import ProgressBar
 
     with ProgressBar(transient=True) as bar:
-        return operations.preview(wanted, new=new, progress=lambda count: bar.show("counting", count, None))
+        return operations.preview(wanted, **when or {}, progress=lambda count: bar.show("counting", count, None))
 
 
 def _matching(found: "Preview") -> str:
@@ -296,7 +315,7 @@ def cancel(
     with where.open() as opened:
         operations = acting(opened, actor)
         if is_bulk:
-            bulk.make(opened, operations, lambda new: operations.begin_cancel(wanted, operation_id=new))
+            bulk.make(opened, operations)
             return
         named: list[Mapping[str, str]] = [{"message_id": each} for each in message_ids or ()]
         named += [{"key": each} for each in key or ()]
@@ -360,11 +379,7 @@ def reschedule(
     with where.open() as opened:
         operations = acting(opened, actor)
         if is_bulk:
-
-            def begin(new: str) -> Operation:
-                return operations.begin_reschedule(wanted, **when, operation_id=new)
-
-            bulk.make(opened, operations, begin, when)
+            bulk.make(opened, operations, when)
             return
         named = id_or_key(message_id, key)
         outcome = operations.reschedule_one(message_id, key=key, **when)
@@ -441,7 +456,7 @@ def resume(
             print_note(f"it has ended already: {operation.state}")
         total = opened.delivery.estimate_count().messages
         with stop_requests() as stop:
-            _run(operations, operation, total, stop, as_json=as_json)
+            _exit_unless_whole(_run(operations, operation, total, stop, as_json=as_json))
 
 
 def abandon(

@@ -20,7 +20,7 @@ from delaystore.cli._output import print_document, print_line, print_note, print
 from delaystore.cli._pausing import PauseUntil, pause_end, pause_length, print_paused, watched
 from delaystore.filters import MessageFilter
 from delaystore.stores import documents
-from delaystore.stores.records import Load, LoadPhase, Operation, OperationKind
+from delaystore.stores.records import Load, LoadPhase, OperationKind
 from delaystore.text import counted, time_text
 
 _BAR: Final = 20
@@ -92,10 +92,7 @@ def cancel(
     """
     bulk = BulkChange(OperationKind.CANCEL, MessageFilter(load=load_id), dry_run=dry_run, yes=yes, as_json=as_json)
     with where.open() as opened:
-        operations = acting(opened, actor)
-        bulk.make(opened, operations, lambda new: operations.loads.begin_cancel(load_id, operation_id=new))
-        if not dry_run:
-            _print_rest(operations.loads.get(load_id))
+        bulk.make(opened, acting(opened, actor))
 
 
 def reschedule(
@@ -116,16 +113,10 @@ def reschedule(
     --by moves the due time of each waiting message. --delay and --at give all of them the same due time. If the command
     is interrupted, `delaystore operations resume` continues it, and moves no due time twice.
     """
-    wanted = MessageFilter(load=load_id)
-    bulk = BulkChange(OperationKind.RESCHEDULE, wanted, dry_run=dry_run, yes=yes, as_json=as_json)
+    bulk = BulkChange(OperationKind.RESCHEDULE, MessageFilter(load=load_id), dry_run=dry_run, yes=yes, as_json=as_json)
     when = parse_new_due(delay, at, by, time_zone)
     with where.open() as opened:
-        operations = acting(opened, actor)
-
-        def begin(new: str) -> Operation:
-            return operations.begin_reschedule(wanted, **when, operation_id=new)
-
-        bulk.make(opened, operations, begin, when)
+        bulk.make(opened, acting(opened, actor), when)
 
 
 def pause(
@@ -162,32 +153,17 @@ def resume(load_id: LoadId, actor: ActorName = None, *, where: StoredEndpoint, a
     """
     with where.open() as opened:
         operations = acting(opened, actor)
-        was_paused = operations.loads.get(load_id).paused
+        was_paused = load_id in operations.loads.paused()
         with watched("resuming", "it is resumed, and dispatchers show the rest of its parked messages") as progress:
             shown = operations.loads.resume(load_id, progress=progress)
     if as_json:
         print_document({"load_id": load_id, "was_paused": was_paused, "shown": shown})
-    elif was_paused:
+    elif was_paused or shown:  # of an earlier call that was interrupted
         print_line(f"resumed: {load_id} ({counted(shown, 'parked message')})")
     else:
         print_note(f"not paused: {load_id}")
-    if not was_paused:
+    if not was_paused and not shown:
         raise typer.Exit(1)
-
-
-def _print_rest(load: Load) -> None:
-    """Say on standard error which messages the cancel did not reach, and that a stream goes on."""
-    numbers = {
-        "delivered": load.delivered or 0,
-        "moved to the error queue": load.failed,
-        "expired": load.expired,
-        "waiting still": load.waiting,
-    }
-    parts = [f"{counted(number, 'message')} {how}" for how, number in numbers.items() if number]
-    if parts:
-        print_note(f"not reached: {', '.join(parts)}")
-    if load.is_stream:
-        print_note("the stream goes on: its later batches are stored")
 
 
 def _lines(load: Load) -> Iterator[str]:

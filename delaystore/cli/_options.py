@@ -56,10 +56,7 @@ def parse_new_due(delay: str | None, at: str | None, by: str | None, time_zone: 
         if time_zone is not None:
             raise ConfigurationError("--time-zone needs --by; leave it out")
         return dict(zip(("delay", "at"), parse_due(delay, at), strict=True))
-    span = parse_shift(by, "--by")
-    if not span:
-        raise ConfigurationError("--by is 0, which changes no due time; write 7d or -2h, for example")
-    return {"by": span, "time_zone": time_zone}
+    return {"by": parse_shift(by, "--by"), "time_zone": time_zone}
 
 
 def parse_position(text: str | None, option: str) -> Position | None:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -194,13 +193,8 @@ def watched(step: str, left: str) -> Iterator["CountListener"]:
 
 def _nothing_waits(operations: "Operations", destination: str) -> bool:
     """Whether it is known that no message waits for it; looks for one a moment only."""
-    wanted, after, ends = MessageFilter(destination=destination), None, monotonic() + _LOOKED_FOR
-    while monotonic() < ends:
-        page = operations.search(wanted, after=after, limit=1)
-        after = page.next_key
-        if page.messages or after is None:
-            return not page.messages
-    return False
+    found = operations.preview(MessageFilter(destination=destination), sample=1, at_most=1, seconds=_LOOKED_FOR)
+    return found.complete and not found.count
 
 
 def _warn(destination: str) -> None:

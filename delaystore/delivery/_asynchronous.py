@@ -113,6 +113,7 @@ class AsyncLoads:
 
     list = awaited(Loads.list)
     get = awaited(Loads.get)
+    paused = awaited(Loads.paused)
     begin_cancel = awaited(Loads.begin_cancel)
     cancel = awaited(Loads.cancel)
     pause = awaited(Loads.pause)
@@ -168,7 +169,6 @@ class AsyncOperations:
     search = awaited(Operations.search)
     preview = awaited(Operations.preview)
     count_by_due_time = awaited(Operations.count_by_due_time)
-    new_due_time = awaited(Operations.new_due_time)
     begin_cancel = awaited(Operations.begin_cancel)
     begin_reschedule = awaited(Operations.begin_reschedule)
     run = awaited(Operations.run)

@@ -12,7 +12,16 @@ from typing_extensions import override
 
 from delaystore.dispatcher.observer import GuardedObserver, Sending
 from delaystore.errors import ConfigurationError, InvalidMessageError
-from delaystore.message import NOTHING, DelayedMessage, KeyRule, OnKey, check_key, due_after, limit_of, new_message_id
+from delaystore.message import (
+    NOTHING,
+    DelayedMessage,
+    KeyRule,
+    OnKey,
+    check_key,
+    due_after,
+    latest_delivery_of,
+    new_message_id,
+)
 from delaystore.operations.changes import Actor, MessageChanges, audited_keyed
 from delaystore.processes import actor_name
 from delaystore.stores.abc import KeyedDelayedMessageStore, ManagementOutcome
@@ -207,7 +216,7 @@ class Sender(ABC):
             headers=NOTHING if headers is None else headers,
             properties=NOTHING if properties is None else properties,
             key=key,
-            not_after=limit_of(due_time, not_after, max_late),
+            not_after=latest_delivery_of(due_time, not_after, max_late),
         )
         self._factory.check(message)
         with self._factory.followed(message) as stamp:

@@ -96,8 +96,6 @@ class PassBatch:
     @property
     def expired(self) -> Sequence[DelayedMessage]:
         """Messages whose latest delivery had passed, dropped or in the error queue."""
-        if not self.moved and not self.dropped:
-            return ()
         return [failure.message for failure in (*self.dropped, *self.moved) if failure.kind == EXPIRED]
 
     @property

@@ -255,9 +255,8 @@ class FailureLog:
 
     def log(self, batch: PassBatch) -> None:
         """Log why messages of a pass were not forwarded."""
-        if batch.dropped:
-            for alike, messages in grouped(batch.dropped).items():
-                _log(logging.WARNING, "dropped", alike, messages)
+        for alike, messages in grouped(batch.dropped).items():
+            _log(logging.WARNING, "dropped", alike, messages)
         if not (batch.refused or batch.deferred):
             return
         for alike, messages in grouped(batch.refused).items():

@@ -159,7 +159,10 @@ class Operations:
         self,
         wanted: MessageFilter,
         *,
-        new: datetime | Shift | None = None,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
+        by: timedelta | float | None = None,
+        time_zone: str | None = None,
         sample: int = 5,
         at_most: int | None = None,
         seconds: float = math.inf,
@@ -169,7 +172,10 @@ class Operations:
 
         Args:
             wanted: The filter.
-            new: The new due time of a reschedule, or its shift, as `new_due_time` returns it; None: due times stay.
+            delay: The new due time of a reschedule, as for `begin_reschedule`; or else give `at`, `by`, or none.
+            at: As for `begin_reschedule`.
+            by: As for `begin_reschedule`.
+            time_zone: As for `begin_reschedule`.
             sample: How many of the messages the result has.
             at_most: Stop counting from this number on; None: count all.
             seconds: Stop counting after this time.
@@ -180,6 +186,8 @@ class Operations:
 
         """
         store, ends = self._access.operable(), monotonic() + seconds
+        is_reschedule = any(each is not None for each in (delay, at, by, time_zone))
+        new = self._new_due_time(delay, at, by, time_zone) if is_reschedule else None
         sampled: list[DelayedMessage] = []
         found = Matching(0, None)
         while True:
@@ -196,26 +204,14 @@ class Operations:
             if found.next_key is None or (at_most is not None and found.count >= at_most) or monotonic() > ends:
                 return Preview(wanted=wanted, found=found, sample=sampled, new=new)
 
-    def new_due_time(
+    def _new_due_time(
         self,
-        *,
-        delay: timedelta | float | None = None,
-        at: datetime | None = None,
-        by: timedelta | float | None = None,
-        time_zone: str | None = None,
+        delay: timedelta | float | None,
+        at: datetime | None,
+        by: timedelta | float | None,
+        time_zone: str | None,
     ) -> datetime | Shift:
-        """The new due time that `begin_reschedule` would give messages now, or the shift, for a preview.
-
-        Args:
-            delay: As for `begin_reschedule`.
-            at: As for `begin_reschedule`.
-            by: As for `begin_reschedule`.
-            time_zone: As for `begin_reschedule`.
-
-        Returns:
-            The due time in UTC, or the shift.
-
-        """
+        """The new due time in UTC that `begin_reschedule` gives messages now, or the shift."""
         new = new_due_time(self._access.due_time, delay, at, by, time_zone)
         return new if isinstance(new, Shift) else waiting_until(new, "the new due time")
 
@@ -285,7 +281,7 @@ class Operations:
             The operation, whose id `run` takes.
 
         """
-        new = self.new_due_time(delay=delay, at=at, by=by, time_zone=time_zone)
+        new = self._new_due_time(delay, at, by, time_zone)
         if isinstance(new, Shift):
             return self._begin(OperationKind.RESCHEDULE, wanted, operation_id, shift=new)
         sends_now = reschedule_action(delay) is ChangeAction.SEND_NOW
@@ -348,9 +344,8 @@ class Operations:
             raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations list` shows them")
         if found.kind is OperationKind.RESCHEDULE and found.changed:
             access.wake_up(found.due_time)
-        load_id = found.wanted.load
-        if found.kind is OperationKind.CANCEL and load_id is not None and found.wanted == MessageFilter(load=load_id):
-            self.loads.end_pause_of_cancelled(load_id)
+        if found.cancelled_load is not None and found.state is OperationState.DONE and not found.held:
+            self.loads.end_pause_of_cancelled(found.cancelled_load)
         return found
 
     def cancel(self, wanted: MessageFilter, progress: OperationListener | None = None) -> Operation:

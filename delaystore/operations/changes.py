@@ -294,14 +294,11 @@ def new_due_time(
 
     """
     if sum(each is not None for each in (delay, at, by)) != 1:
-        raise InvalidMessageError(
-            "give exactly one of delay= (a timedelta or seconds), at= (an aware datetime) and by= (a timedelta or "
-            "seconds)"
-        )
+        raise InvalidMessageError("give exactly one of delay, at (with a time zone) and by")
     if by is not None:
         return Shift.of(by, time_zone)
     if time_zone is not None:
-        raise InvalidMessageError("time_zone= needs by=; leave it out")
+        raise InvalidMessageError("time_zone needs by; leave it out")
     return due_time(delay, at)
 
 

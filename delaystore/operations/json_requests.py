@@ -94,12 +94,10 @@ def time_in(given: str, name: str) -> datetime:
 def new_due_time_in(
     delay: float | str | None, at: str | None, by: float | str | None, time_zone: str | None
 ) -> dict[str, Any]:
-    """Return the fields of a new due time, one of the first three, as arguments of a reschedule.
+    """Return the fields of a new due time as arguments of a reschedule.
 
     Raises InvalidMessageError, ConfigurationError.
     """
-    if time_zone is not None and by is None:
-        raise InvalidMessageError("time_zone needs by; leave it out")
     return {
         "delay": None if delay is None else delay_in(delay, "delay"),
         "at": None if at is None else time_in(at, "at"),

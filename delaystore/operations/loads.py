@@ -1,6 +1,7 @@
 """Loads as units: list, count, cancel, pause and resume their messages."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from delaystore.errors import ConfigurationError, UnknownLoadError
@@ -23,7 +24,8 @@ class Loads:
         run: Runs it.
 
     Raises:
-        ConfigurationError: By all methods, where the store knows no loads.
+        ConfigurationError: By all methods, where the store knows no loads; by `begin_cancel`, `cancel`, `pause` and
+            `resume`, where an earlier release has stored the load.
         UnknownLoadError: By those about a load, where there is none of that id.
         StoreSetupError: By these, where its tables are of an earlier release; call `setup_infrastructure`.
         StoreError: By these, when the store fails.
@@ -43,7 +45,7 @@ class Loads:
         self._access, self._begin_cancel, self._run = access, begin_cancel, run
 
     def list(self, limit: int = 20) -> Sequence[Load]:
-        """List the loads that were begun last; of large ones it counts no more than 100,000 waiting messages.
+        """List the loads that were begun last; of each it counts no more than 100,000 waiting messages.
 
         Args:
             limit: Maximum number of loads.
@@ -68,10 +70,13 @@ class Loads:
         """
         store = self._store()
         with self._access.call("counting the messages of a load"):
-            found = store.load(load_id)
-        if found is None:
-            raise _unknown(load_id)
-        return found
+            return store.load(load_id)
+
+    def paused(self) -> Sequence[str]:
+        """The ids of paused loads, in order."""
+        store = self._store()
+        with self._access.call("listing paused loads"):
+            return store.paused_loads()
 
     def begin_cancel(self, load_id: str, *, operation_id: str | None = None) -> Operation:
         """Note that a load is cancelled, and keep in the store that its messages are to be; `Operations.run` does it.
@@ -87,11 +92,7 @@ class Loads:
             The operation.
 
         """
-        store = self._store()
-        with self._access.call("cancelling a load"):
-            is_known = store.cancel_load(load_id, by=self._access.actor.by)
-        if not is_known:
-            raise _unknown(load_id)
+        self._store()
         return self._begin_cancel(MessageFilter(load=load_id), operation_id=operation_id)
 
     def cancel(self, load_id: str, progress: OperationListener | None = None) -> Operation:
@@ -123,6 +124,7 @@ class Loads:
 
         Raises:
             InvalidMessageError: `until` is past, or has no time zone.
+            ConfigurationError: It was stored or cancelled, and none of its messages waits any more.
 
         """
         store, access = self._store(), self._access
@@ -130,12 +132,7 @@ class Loads:
             now = store.now()
             check_pause_end(until, now)
             change = access.actor.change(ChangeAction.PAUSE)
-            is_known = store.pause_load(load_id, by=access.actor.by, until=until, change=change)
-        if not is_known:
-            self.get(load_id)
-            raise ConfigurationError(
-                f"the load {load_id!r} is of an earlier release, which did not note its messages; pause its destination"
-            )
+            store.pause_load(load_id, by=access.actor.by, until=until, change=change)
         return access.in_steps("parking messages", lambda: store.park(now), progress)
 
     def resume(self, load_id: str, *, progress: CountListener | None = None) -> int:
@@ -152,17 +149,15 @@ class Loads:
         store, access = self._store(), self._access
         with access.call("resuming a load"):
             change = access.actor.change(ChangeAction.RESUME)
-            was_paused = store.resume_load(load_id, by=access.actor.by, change=change)
-        if not was_paused:
-            self.get(load_id)
+            store.resume_load(load_id, by=access.actor.by, change=change)
         return access.show_parked(store, progress)
 
     def end_pause_of_cancelled(self, load_id: str) -> None:
         """After its cancel: a pause has nothing to keep any more, and dispatchers would ask for its messages."""
         store = self._store()
-        with self._access.call("resuming a cancelled load"):
+        with self._access.call("resuming a cancelled load"), suppress(UnknownLoadError):  # it was forgotten meanwhile
             found = store.load(load_id)
-            if found is not None and found.paused and found.cancelled_at is not None:
+            if found.paused and found.cancelled_at is not None:
                 change = self._access.actor.change(ChangeAction.RESUME)
                 store.resume_load(load_id, by=self._access.actor.by, change=change)
 
@@ -171,7 +166,3 @@ class Loads:
         if not isinstance(store, StoreWithLoads):
             raise ConfigurationError(f"{type(store).__name__} knows no loads; use a SQL store")
         return store
-
-
-def _unknown(load_id: str) -> UnknownLoadError:
-    return UnknownLoadError(f"there is no load {load_id!r}; `delaystore loads list` shows the last ones")

@@ -276,23 +276,6 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
         """
 
     @abstractmethod
-    def count_between_by_destination(
-        self, since: datetime, until: datetime, bucket: timedelta, destinations: Collection[str]
-    ) -> Mapping[str, Mapping[datetime, int]]:
-        """As `count_between`, of the messages for some destinations, each on its own.
-
-        Args:
-            since: An aware datetime: the beginning, inclusive.
-            until: An aware datetime: the end, exclusive.
-            bucket: The length of a span, in whole seconds; spans are counted from 1970-01-01 UTC.
-            destinations: Their names, up to 1,000.
-
-        Returns:
-            The numbers by destination and by the beginning of the span; destinations without messages are left out.
-
-        """
-
-    @abstractmethod
     def count_by_destination(self, most: int = 1_000) -> Mapping[str, int]:
         """How many messages wait for each destination. Reads all waiting messages.
 
@@ -627,12 +610,19 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
 class StoreWithLoads(OperableDelayedMessageStore):
     """A store that loads fill: it knows which load has stored a message.
 
-    All methods raise StoreSetupError where the tables are of an earlier release.
+    An operation that cancels a load as a whole (`Operation.cancelled_load`) notes that in the transaction that begins
+    it, unless the load is a stream: a run of the load that has not stored anything yet loses it, and stores nothing,
+    and the load is not run again unless its user says that this is meant. An operation never changes messages of a
+    load that was loaded again after it began.
+
+    Calls about the messages of a load, by its id or by a filter, raise UnknownLoadError where there is none of that id,
+    and ConfigurationError where an earlier release has stored it. All but `paused_loads` raise StoreSetupError where
+    the tables are of an earlier release.
     """
 
     @abstractmethod
     def loads(self, limit: int = 20) -> Sequence[Load]:
-        """List the loads that were begun last. It counts few messages of each, so that it is quick.
+        """List the loads that were begun last. It is quick: it counts at most 100,000 messages of each, by an index.
 
         Args:
             limit: The largest number of loads.
@@ -643,14 +633,34 @@ class StoreWithLoads(OperableDelayedMessageStore):
         """
 
     @abstractmethod
-    def load(self, load_id: str) -> Load | None:
+    def load(self, load_id: str) -> Load:
         """Look up a load, and count its messages.
 
         Args:
             load_id: Its id.
 
         Returns:
-            The load; None: there is none of that id.
+            The load.
+
+        Raises:
+            UnknownLoadError: There is none of that id.
+
+        """
+
+    @abstractmethod
+    def count_between_by_destination(
+        self, since: datetime, until: datetime, bucket: timedelta, destinations: Collection[str]
+    ) -> Mapping[str, Mapping[datetime, int]]:
+        """As `count_between`, of the messages for some destinations, each on its own.
+
+        Args:
+            since: An aware datetime: the beginning, inclusive.
+            until: An aware datetime: the end, exclusive.
+            bucket: The length of a span, in whole seconds; spans are counted from 1970-01-01 UTC.
+            destinations: Their names, up to 1,000.
+
+        Returns:
+            The numbers by destination and by the beginning of the span; destinations without messages are left out.
 
         """
 
@@ -659,23 +669,7 @@ class StoreWithLoads(OperableDelayedMessageStore):
         """The ids of paused loads, in order."""
 
     @abstractmethod
-    def cancel_load(self, load_id: str, *, by: str) -> bool:
-        """Note that a load is cancelled as a whole, unless it is a stream; an operation cancels its messages.
-
-        A run of the load that has not stored anything yet loses it, and stores nothing. The load
-        is not run again unless its user says that this is meant.
-
-        Args:
-            load_id: Its id.
-            by: Who cancels it.
-
-        Returns:
-            False: there is no load of that id.
-
-        """
-
-    @abstractmethod
-    def pause_load(self, load_id: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> bool:
+    def pause_load(self, load_id: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> None:
         """Have every dispatcher keep the messages of a load from now on, as `pause` does for a destination.
 
         Args:
@@ -684,8 +678,8 @@ class StoreWithLoads(OperableDelayedMessageStore):
             until: When it resumes on its own, an aware datetime; None: never. It replaces the end of another pause.
             change: The audit entry to note; None: none.
 
-        Returns:
-            False: there is no load of that id, or it is of an earlier release.
+        Raises:
+            ConfigurationError: It was stored or cancelled, and none of its messages waits any more.
 
         """
 

@@ -133,6 +133,13 @@ class Operation:
         return ChangeAction.SEND_NOW if self.due_time == self.began else ChangeAction.RESCHEDULE
 
     @property
+    def cancelled_load(self) -> str | None:
+        """The id of the load that it cancels as a whole; None: it does something else."""
+        load_id = self.wanted.load
+        is_whole = self.kind is OperationKind.CANCEL and self.wanted == MessageFilter(load=load_id)
+        return load_id if is_whole else None
+
+    @property
     def when(self) -> str:
         """The new due time or the shift, for people, with a space before it; nothing for a cancel."""
         if self.shift is not None:
@@ -174,17 +181,17 @@ class Load:
         finished: When its messages were stored last; None: they are not.
         stored: Messages that it has stored in all.
         rejected: Rows that could not be messages; None: it is of an earlier release.
-        exact: Whether the next fields are exact. False: `waiting` is a lower bound, `delivered` is None, and the due
-            times are those with which messages were stored.
+        exact: Whether `waiting` is exact. False: it is a lower bound, and `delivered` is None.
         waiting: Messages that wait.
         delivered: Messages that were delivered.
         cancelled: Messages that were cancelled, singly or together.
-        replaced: Messages in whose place another one was stored, by another load or under their key.
+        replaced: Messages in whose place a load has stored another one.
         failed: Messages that were moved to the error queue, without expired ones.
         expired: Messages that were not delivered because their latest delivery had passed.
-        failing: Waiting messages that have failed before.
-        first_due: The first due time of waiting messages; None: none waits.
-        last_due: Their last due time.
+        failing: Waiting messages that have failed before; None: a list does not count them.
+        first_due: The first due time of waiting messages; None: none waits. In a list it is the first one with which
+            messages of the load were stored.
+        last_due: The last one, as `first_due`.
         cancelled_at: When it was cancelled as a whole; None: it was not.
         cancelled_by: Who cancelled it.
 
@@ -206,7 +213,7 @@ class Load:
     replaced: int = 0
     failed: int = 0
     expired: int = 0
-    failing: int = 0
+    failing: int | None = 0
     first_due: datetime | None = None
     last_due: datetime | None = None
     cancelled_at: datetime | None = None

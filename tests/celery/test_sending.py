@@ -16,12 +16,14 @@ from kombu.exceptions import OperationalError
 from sqlalchemy import QueuePool, create_engine
 from sqlalchemy.orm import Session
 
-from delaystore import DelayedDelivery, ManagementOutcome, SqlDelayedMessageStore
+from delaystore import DelayedDelivery, DelayedDeliverySettings, ManagementOutcome, SqlDelayedMessageStore
 from delaystore.errors import ConfigurationError, DuplicateMessageError, InvalidMessageError, StoreUnavailableError
 from delaystore.integrations.celery import DelayedTasks, _delivering, tasks_in
 from delaystore.message import DelayedMessage
 from delaystore.stores import InMemoryDelayedMessageStore
 from tests.celery.apps import make_app
+from tests.integration.sql_stores import url_for
+from tests.integration.test_latest_delivery import to_version_0005
 
 NOWHERE = "amqp://127.0.0.1:1"
 
@@ -383,6 +385,22 @@ def test_a_task_belongs_to_the_caller_s_transaction(app: Celery, sqlite_url: str
             session.rollback()
             waits(delivery, retried)
         waits(delivery, app.send_task("note", countdown=3600))
+    engine.dispose()
+
+
+def test_a_task_that_expires_is_sent_in_a_transaction_on_tables_of_the_release_before(
+    app: Celery, request: pytest.FixtureRequest
+) -> None:
+    engine = create_engine(url_for(request, "postgresql"))
+    store, settings = SqlDelayedMessageStore(engine), DelayedDeliverySettings(automatic_setup=False)
+    with DelayedDelivery("tasks", store, settings=settings) as delivery, Session(engine) as session:
+        delivery.setup_infrastructure()
+        to_version_0005(store)
+        DelayedTasks(app, delivery)
+        with tasks_in(session):
+            kept = app.send_task("note", countdown=3600, expires=7200)
+        session.commit()
+        assert waits(delivery, kept).not_after is None
     engine.dispose()
 
 

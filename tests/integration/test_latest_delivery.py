@@ -246,6 +246,22 @@ def test_tables_of_the_release_before_refuse_a_latest_delivery(older: SqlDelayed
     assert older.count() == 0
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_refused_message_leaves_the_transaction_of_the_caller_as_it_is(
+    older: SqlDelayedMessageStore, key: str | None
+) -> None:
+    delivery = DelayedDelivery("sales", older, settings=DelayedDeliverySettings(automatic_setup=False))
+    with older.engine.begin() as connection:
+        enlisted = delivery.enlist(connection)
+        enlisted.send("billing", b"", delay=DAY, message_id="before")
+        with pytest.raises(StoreSetupError, match="keeps no latest delivery"):
+            enlisted.send("billing", b"", delay=DAY, max_late=HOUR, key=key)
+        with pytest.raises(StoreSetupError, match="keeps no latest delivery"):
+            enlisted.send_many([limited(older.now(), "plain", None), limited(older.now(), "late", key=key)])
+        enlisted.send("billing", b"", delay=DAY, message_id="after", key=key)
+    assert sorted(limits(older)) == ["after", "before"]
+
+
 def test_a_row_that_an_earlier_release_has_rescheduled_has_none(store: SqlDelayedMessageStore) -> None:
     """It knows no latest delivery, which is then before the due time."""
     now = store.now()

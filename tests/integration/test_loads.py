@@ -1,26 +1,33 @@
 """Loads as units, on each database: counts, cancel, pause and resume, and what these do not reach."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import text
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, MessageFilter
 from delaystore.bulk.options import OnDuplicate
 from delaystore.bulk.staging import LoadKey
 from delaystore.dispatcher import Dispatcher
-from delaystore.errors import ConfigurationError, InvalidMessageError, LoadLostError
+from delaystore.errors import (
+    ConfigurationError,
+    DuplicateMessageError,
+    InvalidMessageError,
+    LoadLostError,
+    UnknownLoadError,
+)
 from delaystore.message import DelayedMessage, KeyRule, OnKey
 from delaystore.operations import Operations
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.records import LoadPhase, OperationState
+from delaystore.stores.records import DispatcherRecord, LoadPhase, OperationState
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.testing import RecordingTransport
 from delaystore.transports.abc import Outcome, OutcomeKind
 from tests.dispatching import wait_until
 from tests.integration.loading import load, row, rows, staged, staging_of
-from tests.integration.sql_stores import url_for
+from tests.integration.sql_stores import opened, url_for
 
 pytestmark = pytest.mark.long_runs("partitions", "mariadb")
 
@@ -60,13 +67,10 @@ def test_a_load_finds_its_messages_and_no_others(
     load(database_url, "autumn", rows(20, "a"))
     assert ids(operations, SPRING) == [each.message_id for each in rows(25, "s")]
     assert operations.preview(MessageFilter(load="autumn", id_prefix="a-0001")).count == 10
-    assert operations.preview(MessageFilter(load="winter")).count == 0
     found = operations.loads.get("spring")
     assert (found.state, found.stored, found.waiting, found.delivered) == (LoadPhase.WAITING, 25, 25, 0)
     assert (found.first_due, found.last_due) == (row("m", 0).due_time, row("m", 24).due_time)
     assert [each.load_id for each in operations.loads.list()] == ["autumn", "spring"]
-    with pytest.raises(ConfigurationError, match="there is no load 'winter'"):
-        operations.loads.get("winter")
 
 
 def test_counts_add_up_however_messages_leave(
@@ -99,6 +103,133 @@ def test_a_cancel_reaches_all_that_waits_and_nothing_else(
     assert operations.loads.cancel("spring").changed == 0
 
 
+CALLS: dict[str, Callable[[Operations, str], object]] = {
+    "show": lambda operations, load_id: operations.loads.get(load_id),
+    "pause": lambda operations, load_id: operations.loads.pause(load_id),
+    "resume": lambda operations, load_id: operations.loads.resume(load_id),
+    "cancel": lambda operations, load_id: operations.loads.cancel(load_id),
+    "filter": lambda operations, load_id: operations.cancel(MessageFilter(load=load_id)),
+    "reschedule": lambda operations, load_id: operations.reschedule(MessageFilter(load=load_id), delay=1),
+    "search": lambda operations, load_id: operations.search(MessageFilter(load=load_id)),
+    "count": lambda operations, load_id: operations.preview(MessageFilter(load=load_id), sample=0),
+    "per": lambda operations, load_id: operations.count_by_due_time(MessageFilter(load=load_id), HOUR),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_unknown_load_is_not_found(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str, call: str
+) -> None:
+    with pytest.raises(UnknownLoadError, match="there is no load 'winter'; `delaystore loads list` shows the last"):
+        CALLS[call](operations, "winter")
+    for unfit in ("\udcff", "a\0b", ""):
+        with pytest.raises((UnknownLoadError, InvalidMessageError), match=r"there is no load|is no load id"):
+            CALLS[call](operations, unfit)
+    assert operations.operations() == []
+
+
+@pytest.mark.parametrize("call", [each for each in CALLS if each != "show"])
+def test_the_messages_of_a_load_of_an_earlier_release_are_unknown(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str, call: str
+) -> None:
+    load(database_url, "spring", rows(3))
+    with store.engine.begin() as connection:
+        connection.execute(text(f"UPDATE {store.table.name}_loads SET number = NULL"))
+    with pytest.raises(ConfigurationError, match="'spring' is of an earlier release, which did not note its messages"):
+        CALLS[call](operations, "spring")
+    found = operations.loads.get("spring")
+    assert (found.cancelled_at, found.paused, store.count()) == (None, False, 3)
+
+
+def test_a_cancel_that_does_not_begin_leaves_the_load_as_it_is(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", rows(3))
+    begun = operations.begin_cancel(MessageFilter(id_prefix="other"))
+    with pytest.raises(ConfigurationError, match=begun.operation_id):
+        operations.loads.begin_cancel("spring", operation_id=begun.operation_id)
+    assert operations.loads.get("spring").state is LoadPhase.WAITING
+
+
+def test_a_cancel_by_the_filter_of_a_load_cancels_the_load(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", rows(3))
+    operations.cancel(MessageFilter(load="spring", id_prefix="m-00000"))
+    assert operations.loads.get("spring").state is LoadPhase.WAITING
+    operations.cancel(SPRING)
+    assert operations.loads.get("spring").state is LoadPhase.CANCELLED
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["forgotten", "again"])
+def test_an_old_operation_changes_no_message_of_a_later_load(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str, *, again: bool
+) -> None:
+    load(database_url, "spring", rows(3))
+    begun = operations.loads.begin_cancel("spring")
+    store.advance_operation(begun.operation_id, examine=2)
+    store.cancel("m-00002")
+    if again:
+        load(database_url, "spring", rows(5, "new"), again=True)
+    else:
+        with store.engine.begin() as connection:
+            connection.execute(text(f"DELETE FROM {store.table.name}_loads"))
+    ended = operations.run(begun.operation_id)
+    assert (ended.state, ended.changed) == (OperationState.DONE, 2)
+    assert store.count() == (5 if again else 0)
+
+
+def test_changes_of_a_load_are_summed_up_at_times(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", rows(12))
+    load(database_url, "autumn", rows(3, "a"))
+    for number in range(10):
+        store.cancel(f"m-{number:05d}")
+    store.cancel("a-00000")
+    load(database_url, "winter", rows(12)[10:], OnDuplicate.REPLACE)
+    now = store.now()
+    record = DispatcherRecord(dispatcher_id="d", name="n", host="h", pid=1, version="1", since=now, heartbeat=now)
+    with opened(database_url) as fresh:
+        fresh.heartbeat(record)
+    with store.engine.connect() as connection:
+        changes = connection.execute(text(f"SELECT messages FROM {store.table.name}_load_changes")).scalars().all()
+    assert sorted(changes) == [1, 2, 10]
+    found = operations.loads.get("spring")
+    assert (found.cancelled, found.replaced, found.waiting) == (10, 2, 0)
+
+
+def test_marks_change_no_due_time_that_is_shown(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    first, minute = datetime(2033, 5, 18, 9, tzinfo=UTC), timedelta(minutes=1)
+    messages = [replace(row(each), due_time=at, next_attempt=at) for each, at in (("a", first), ("b", first + minute))]
+    load(database_url, "spring", messages)
+    for each in messages:  # a mark is a microsecond
+        with pytest.raises(DuplicateMessageError):
+            store.store(each)
+    expected = {each.due_time: 1 for each in messages}
+    assert operations.count_by_due_time(SPRING, minute) == expected
+    assert store.count_by_due_time(minute) == expected
+    found = operations.loads.get("spring")
+    assert (found.first_due, found.last_due) == tuple(expected)
+
+
+def test_a_list_counts_by_the_index_alone(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", rows(3))
+    operations.reschedule(SPRING, by=HOUR)
+    store.cancel("m-00000")
+    (listed,) = operations.loads.list()
+    assert (listed.exact, listed.waiting, listed.delivered, listed.cancelled) == (True, 2, 0, 1)
+    assert (listed.failing, listed.first_due, listed.last_due) == (None, row("m").due_time, row("m", 2).due_time)
+    store.cancel("m-00001")
+    store.cancel("m-00002")
+    (listed,) = operations.loads.list()
+    assert (listed.state, listed.first_due, listed.last_due) == (LoadPhase.DONE, None, None)
+
+
 def test_a_cancelled_load_is_loaded_again_only_if_that_is_meant(
     store: SqlDelayedMessageStore, operations: Operations, database_url: str
 ) -> None:
@@ -122,6 +253,19 @@ def test_a_load_that_is_cancelled_while_it_is_staged_stores_nothing(
     with pytest.raises(LoadLostError, match="'spring' was cancelled by ada; nothing of it was stored"):
         staging.promote([attempt], OnDuplicate.ERROR)
     assert store.count() == 0
+
+
+def test_next_attempts_are_counted_for_each_destination(store: SqlDelayedMessageStore, database_url: str) -> None:
+    noon, tick = datetime(2031, 1, 1, 12, tzinfo=UTC), timedelta(microseconds=1)
+    times = (noon - tick, noon, noon + HOUR - tick, noon + HOUR, noon + 2 * HOUR)
+    for name in ("billing", "Billing", "shipping"):
+        store.store_many(
+            [DelayedMessage(message_id=f"{name}{at}", destination=name, due_time=at, body=b"") for at in times]
+        )
+    store.store(replace(row("later"), due_time=noon, next_attempt=noon + HOUR))
+    found = store.count_between_by_destination(noon, noon + 2 * HOUR, HOUR, ["billing", "Billing", "nothing", "b "])
+    assert found == {"billing": {noon: 2, noon + HOUR: 2}, "Billing": {noon: 2, noon + HOUR: 1}}
+    assert store.count_between_by_destination(noon, noon + HOUR, HOUR, []) == {}
 
 
 def test_a_paused_load_is_kept_while_others_go(
@@ -183,6 +327,43 @@ def test_a_cancel_ends_the_pause_of_a_load(
     assert operations.loads.cancel("spring").changed == 3
     assert not operations.loads.get("spring").paused
     assert all(not each.paused for each in store.destinations())
+
+
+@pytest.mark.parametrize("why", ["abandoned", "held", "filtered"])
+def test_a_cancel_that_leaves_messages_leaves_the_load_paused(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str, why: str
+) -> None:
+    load(database_url, "spring", [*due(store, rows(1, "due")), *rows(3)])
+    with opened(database_url) as other, other.transaction() as claiming:
+        if why == "held":
+            claiming.fetch_due(other.now(), 1)
+        operations.loads.pause("spring")
+        if why == "filtered":
+            operations.cancel(MessageFilter(load="spring", id_prefix="m-00000"))
+        else:
+            begun = operations.loads.begin_cancel("spring")
+            if why == "abandoned":
+                operations.abandon(begun.operation_id)
+            operations.run(begun.operation_id)
+    found = operations.loads.get("spring")
+    assert (found.paused, found.waiting) == (True, {"abandoned": 4, "held": 1, "filtered": 3}[why])
+
+
+def test_a_load_of_which_nothing_waits_is_not_paused(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", rows(2))
+    load(database_url, "done", due(store, rows(2, "d")))
+    Dispatcher(store, RecordingTransport()).dispatch_due()
+    begun = operations.loads.begin_cancel("spring")
+    operations.abandon(begun.operation_id)
+    operations.loads.pause("spring")  # two messages of it still wait
+    operations.loads.resume("spring")
+    operations.loads.cancel("spring")
+    for load_id in ("done", "spring"):
+        with pytest.raises(ConfigurationError, match=f"'{load_id}' is not paused, because none of its messages waits"):
+            operations.loads.pause(load_id)
+    assert operations.loads.paused() == []
 
 
 def test_a_load_is_put_off_with_its_messages(

@@ -19,6 +19,7 @@ from delaystore.operations.exports import ExportFile, ExportFormat
 from delaystore.stores.operable import STEP
 from delaystore.stores.records import Operation
 from tests.integration.cli import CommandLine
+from tests.integration.loading import load
 from tests.integration.sql_stores import message, opened
 
 HOUR = 3600
@@ -44,15 +45,55 @@ def fill(store: SqlDelayedMessageStore, count: int, destination: str = "billing"
     )
 
 
-@pytest.mark.parametrize("change", [["cancel"], ["cancel", "--dry-run"], ["reschedule", "--by", "1d"]])
-def test_a_change_of_an_unknown_load_is_no_success(
-    run: CommandLine, store: SqlDelayedMessageStore, change: list[str]
-) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["cancel"],
+        ["cancel", "--dry-run"],
+        ["reschedule", "--by", "1d"],
+        ["list"],
+        ["count"],
+        ["count", "--per", "day"],
+        ["export"],
+    ],
+)
+def test_an_unknown_load_is_not_found(run: CommandLine, store: SqlDelayedMessageStore, command: list[str]) -> None:
     fill(store, 3)
-    result = run(*change, "--load", "sprong")
+    result = run(*command, "--load", "sprong")
     assert (result.code, result.out) == (1, "")
     assert result.err == "not found: there is no load 'sprong'; `delaystore loads list` shows the last ones\n"
     assert store.count() == 3
+
+
+@pytest.mark.parametrize("command", ["show", "pause", "resume"])
+def test_what_is_no_load_id_is_an_unknown_load(run: CommandLine, command: str) -> None:
+    result = run("loads", command, "\udcff")
+    assert (result.code, result.err.partition(";")[0]) == (1, "not found: there is no load '\\udcff'")
+
+
+def test_a_cancel_of_a_load_says_what_it_did_not_reach(
+    run: CommandLine, store: SqlDelayedMessageStore, sqlite_url: str
+) -> None:
+    load(sqlite_url, "spring", [message(store.now(), 0, "due"), message(store.now(), HOUR, "later")])
+    with opened(sqlite_url) as other, other.transaction() as claiming:
+        claiming.fetch_due(other.now(), 1)
+        result = run("loads", "cancel", "spring")
+    assert (result.code, result.out) == (1, "cancelled: 1 message (load spring)\n")
+    assert result.err.splitlines()[1:] == [
+        "being dispatched, and left alone: 1 message: due",
+        "not reached: 1 message waiting still",
+    ]
+
+
+def test_a_resume_goes_on_where_an_earlier_one_was_interrupted(
+    run: CommandLine, store: SqlDelayedMessageStore, sqlite_url: str
+) -> None:
+    load(sqlite_url, "spring", [message(store.now(), -1, "due")])
+    assert run("loads", "pause", "spring").out == "paused: spring (1 due message parked)\n"
+    assert store.resume_load("spring", by="ada")
+    result = run("loads", "resume", "spring")
+    assert (result.code, result.out) == (0, "resumed: spring (1 parked message)\n")
+    assert run("loads", "resume", "spring").code == 1
 
 
 def test_those_that_match_are_cancelled(run: CommandLine, store: SqlDelayedMessageStore) -> None:

@@ -60,7 +60,7 @@ def test_one_message_is_moved_by_id_and_by_key(store: SqlDelayedMessageStore) ->
 @pytest.mark.parametrize(
     ("when", "says"),
     [
-        ({}, "exactly one of delay= .*, at= .* and by="),
+        ({}, r"exactly one of delay, at \(with a time zone\) and by"),
         ({"by": 1, "delay": 1}, "exactly one of"),
         ({"by": 1, "at": NOON}, "exactly one of"),
         ({"by": 0}, "by is 0"),
@@ -71,7 +71,7 @@ def test_one_message_is_moved_by_id_and_by_key(store: SqlDelayedMessageStore) ->
         ({"by": float("inf")}, "out of range"),
         ({"by": timedelta.max}, "out of range"),
         ({"by": LATEST_DUE_TIME - NOON + DAY}, "out of range; give a shorter time"),
-        ({"delay": 1, "time_zone": BERLIN}, "time_zone= needs by="),
+        ({"delay": 1, "time_zone": BERLIN}, "time_zone needs by"),
         ({"by": 1, "time_zone": "Mars"}, "'Mars' is unknown"),
     ],
 )
@@ -191,11 +191,11 @@ def test_a_preview_shows_due_times_before_and_after(store: SqlDelayedMessageStor
     fill(store, 30)
     operations = DelayedDelivery("sales", store).operations
     for sample in (0, 5):
-        found = operations.preview(MessageFilter(id_prefix="m"), new=operations.new_due_time(by=DAY), sample=sample)
+        found = operations.preview(MessageFilter(id_prefix="m"), by=DAY, sample=sample)
         assert (found.count, found.complete, len(found.sample)) == (30, True, sample)
         assert (found.found.first_due, found.found.last_due) == (NOON, NOON + timedelta(seconds=29))
         assert found.moved(found.found.last_due) == NOON + DAY + timedelta(seconds=29)
-    cut = operations.preview(EVERYTHING, new=operations.new_due_time(at=NOON), seconds=-1)
+    cut = operations.preview(EVERYTHING, at=NOON, seconds=-1)
     assert (cut.complete, cut.moved(NOON + DAY)) == (False, NOON)
 
 
@@ -252,8 +252,8 @@ def test_what_would_leave_the_range_is_named_and_stays(run: CommandLine, prepare
     ("arguments", "says"),
     [
         ([], "when is it due? pass --delay DURATION, --at TIME or --by DURATION"),
-        (["--by", "0"], "--by is 0, which changes no due time"),
-        (["--by", "-0s"], "--by is 0, which changes no due time"),
+        (["--by", "0"], "by is 0, which changes no due time"),
+        (["--by", "-0s"], "by is 0, which changes no due time"),
         (["--by", "x"], "--by 'x' is no duration; write 7d, 2h30m, or -2h for an earlier time"),
         (["--by", "--2d"], "--by '--2d' is no duration"),
         (["--by", "1e9d"], "--by '1e9d' is no duration"),

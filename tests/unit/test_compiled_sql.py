@@ -50,7 +50,7 @@ from delaystore.migrations.sources._sql.source import DelaystoreLayout
 from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, Instant, RunTables, batches_table, runs_table
 from delaystore.stores.sql._keyed import OneStatement, keyed_of
 from delaystore.stores.sql._statements import Search, Settling, Statements, statements_of
-from delaystore.stores.sql.codec import FIRST_SENT, LIMITED, MESSAGE_KEY, NAMES
+from delaystore.stores.sql.codec import FIRST_SENT, MESSAGE_KEY, NAMES, WITH_NOT_AFTER
 from delaystore.stores.sql.dialects import Claiming, dialect_of, store_dialect_of
 from delaystore.stores.sql.dialects.base import OWN
 from delaystore.stores.sql.dialects.mysql import INSERT_LOCK_TIMEOUT
@@ -109,7 +109,7 @@ class FoundRow(tuple[Any, ...]):
     """(next_attempt, message_id) of a row."""
 
     __slots__ = ()
-    seq, done, there, told, load_number = 1, True, True, None, None
+    seq, done, there, returned, load_number = 1, True, True, None, None
     message_id, body, headers, properties = "m1", b"", None, None
 
 
@@ -266,11 +266,11 @@ def test_the_store(engine: Engine) -> None:
     for name, statement in built(sql):
         if name not in NO_STATEMENTS and not name.startswith("_"):
             book.add(name, statement, columns=NAMES)
-    for names, inserts in ((NAMES, sql.inserts), (LIMITED, sql.inserts_with_limit)):
+    for names, inserts in ((NAMES, sql.inserts), (WITH_NOT_AFTER, sql.inserts_with_not_after)):
         for name, statement in built(inserts):
-            book.add(f"{name}{' with a latest delivery' * (names is LIMITED)}", statement, columns=names)
+            book.add(f"{name}{' with a latest delivery' * (names is WITH_NOT_AFTER)}", statement, columns=names)
     for name, statement in keyed_statements(sql):
-        book.add(name, statement, columns=(*LIMITED, MESSAGE_KEY, FIRST_SENT))
+        book.add(name, statement, columns=(*WITH_NOT_AFTER, MESSAGE_KEY, FIRST_SENT))
     clock = dialect.clock()
     book.add("clock", "this computer's" if clock is None else select(clock))
     book.run("setup lock", lambda c: dialect.setup_lock(c, "sales_delayed"))

@@ -1,6 +1,7 @@
 """What a preview counts: by minute and destination, beside waiting messages and limits."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -21,9 +22,9 @@ from delaystore.bulk.preview import (
     preview_of,
 )
 from delaystore.errors import ConfigurationError
-from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, DelayedMessage
+from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, DelayedMessage, new_message_id
 from delaystore.settings import TransactionMode
-from delaystore.stores import InMemoryDelayedMessageStore
+from delaystore.stores import SqlDelayedMessageStore
 from tests.conformance.minimal_store import MinimalStore, Storage
 from tests.integration.loading import batch
 
@@ -43,14 +44,24 @@ def counted(*batches: list[DelayedMessage]) -> Mapping[str, Mapping[int, int]]:
     return counts.counts()
 
 
-def a_store(*messages: DelayedMessage, **limits: float) -> InMemoryDelayedMessageStore:
-    store = InMemoryDelayedMessageStore()
-    store.initialize("sales", TransactionMode.NONE)
-    store.setup_infrastructure()
-    store.store_many(messages)
-    for name, limit in limits.items():
-        store.limit_rate(name, limit, by="me")
-    return store
+StoreMaker = Callable[..., SqlDelayedMessageStore]
+
+
+@pytest.fixture
+def a_store(tmp_path: Path) -> Iterator[StoreMaker]:
+    with ExitStack() as stores:
+
+        def make(*messages: DelayedMessage, **limits: float) -> SqlDelayedMessageStore:
+            store = SqlDelayedMessageStore(f"sqlite:///{tmp_path / new_message_id()}.db")
+            stores.callback(store.close)
+            store.initialize("sales", TransactionMode.NONE)
+            store.setup_infrastructure()
+            store.store_many(messages)
+            for name, limit in limits.items():
+                store.limit_rate(name, limit, by="me")
+            return store
+
+        yield make
 
 
 def test_batches_are_counted_together_by_destination_and_minute() -> None:
@@ -71,7 +82,7 @@ def test_batches_are_counted_together_by_destination_and_minute() -> None:
     assert counted() == counted([]) == {}
 
 
-def test_the_first_minute_above_a_limit_counts_waiting_messages() -> None:
+def test_the_first_minute_above_a_limit_counts_waiting_messages(a_store: StoreMaker) -> None:
     store = a_store(*(message(100 + number, NOON + MINUTE) for number in range(20)), q=0.5, r=0.5, other=1)
     due = [*[NOON] * 30, *[NOON + MINUTE] * 11, *[NOON + 2 * MINUTE] * 50]
     found = preview_of(counted([message(n, at) for n, at in enumerate(due)], [message(99, NOON, "r")]), store)
@@ -90,12 +101,14 @@ def test_the_first_minute_above_a_limit_counts_waiting_messages() -> None:
     }
 
 
-def test_waiting_messages_for_others_and_at_other_times_do_not_count() -> None:
+def test_waiting_messages_for_others_and_at_other_times_do_not_count(a_store: StoreMaker) -> None:
     store = a_store(message(1, NOON, "other"), message(2, NOON - MINUTE), message(3, NOON + MINUTE), message(4, NOON))
     assert preview_of(counted([message(9, NOON)]), store).every.spans() == [DueSpan(NOON, 1, 1)]
 
 
-def test_limited_destinations_come_first_then_those_with_most_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limited_destinations_come_first_then_those_with_most_rows(
+    monkeypatch: pytest.MonkeyPatch, a_store: StoreMaker
+) -> None:
     monkeypatch.setattr(preview, "MOST_DESTINATIONS", 2)
     counts = counts_of([("few", FIRST, 1), ("many", FIRST, 9), ("some", FIRST, 5), ("few", FIRST, 1)])
     found = preview_of(counts, a_store(few=1))
@@ -103,7 +116,7 @@ def test_limited_destinations_come_first_then_those_with_most_rows(monkeypatch: 
     assert found.every.spans() == [DueSpan(NOON, 16, 0)]
 
 
-def test_the_first_and_last_times_are_previewed_and_drawn(tmp_path: Path) -> None:
+def test_the_first_and_last_times_are_previewed_and_drawn(tmp_path: Path, a_store: StoreMaker) -> None:
     due = [EARLIEST_DUE_TIME, NOON, LATEST_DUE_TIME - MINUTE, LATEST_DUE_TIME]
     store = a_store(*(message(100 + number, at) for number, at in enumerate(due)))
     found = preview_of(counted([message(number, at) for number, at in enumerate(due)]), store)
@@ -115,7 +128,7 @@ def test_the_first_and_last_times_are_previewed_and_drawn(tmp_path: Path) -> Non
     draw(preview_of(counted([message(1, LATEST_DUE_TIME)]), None), tmp_path / "a.png")
 
 
-def test_a_store_that_cannot_count_is_told_apart_from_an_empty_one() -> None:
+def test_a_store_that_cannot_count_is_told_apart_from_an_empty_one(a_store: StoreMaker) -> None:
     counts = counted([message(1, NOON)])
     cannot = preview_of(counts, MinimalStore(Storage()))
     assert (cannot.every.waiting, cannot.document()["minutes"][0]["waiting"]) == (None, None)
@@ -141,7 +154,7 @@ def test_bars_are_as_short_as_a_screen_allows(minutes: range, step: timedelta) -
     assert sum(bar.rows for bar in bars) == 2 * len(minutes)
 
 
-def test_a_preview_is_drawn(tmp_path: Path) -> None:
+def test_a_preview_is_drawn(tmp_path: Path, a_store: StoreMaker) -> None:
     for number, limits in enumerate(({}, {"q": 0.5})):
         path = tmp_path / f"{number}.png"
         check_plot(path)

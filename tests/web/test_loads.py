@@ -69,6 +69,26 @@ def test_an_unknown_load_is_not_found(here: Browser) -> None:
     assert "There is no load 'winter'" in Page(answer.text).text
 
 
+@pytest.mark.parametrize("address", ["/messages?load=winter", "/bulk/preview?kind=cancel&load=winter"])
+def test_messages_of_an_unknown_load_are_not_found(here: Browser, address: str) -> None:
+    answer = here.get(address)
+    assert (answer.status_code, "here is no load 'winter'" in Page(answer.text).text) == (404, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/messages?load=winter", None),
+        ("POST", "/operations/preview", {}),
+        ("POST", "/operations", {"kind": "cancel"}),
+        ("POST", "/operations", {"kind": "reschedule", "by": "1d"}),
+    ],
+)
+def test_programs_are_told_of_an_unknown_load(call: Program, method: str, path: str, body: dict[str, str]) -> None:
+    given = None if body is None else {**body, "filter": {"load": "winter"}}
+    assert "here is no load 'winter'" in call(method, path, status=404, json=given)["detail"]
+
+
 def test_programs_list_pause_resume_and_cancel_loads(call: Program, delivery: DelayedDelivery) -> None:
     assert [each["load_id"] for each in call("GET", "/loads")["loads"]] == ["autumn", ODD]
     found = call("GET", "/loads/autumn")

@@ -29,7 +29,7 @@ from delaystore.stores.records import Change, LoadChange
 from delaystore.stores.shared import unlike
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PendingPartition
-from delaystore.stores.sql.codec import ATTEMPT, LIMITED, LOAD, MESSAGE_KEY, NOT_AFTER, in_order, message_columns
+from delaystore.stores.sql.codec import ATTEMPT, LOAD, MESSAGE_KEY, NOT_AFTER, WITH_NOT_AFTER, in_order, message_columns
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.operating.operations import LoadChanges
@@ -52,7 +52,7 @@ _NOT_AGAIN: Final = "leave it out, or set the option onDuplicate to ignore or re
 _ONE_EACH: Final = "leave one row of each, or set the option onDuplicate to ignore, which keeps any one of them"
 
 
-_COLUMNS: Final = [*LIMITED, LOAD]
+_COLUMNS: Final = [*WITH_NOT_AFTER, LOAD]
 """The columns that a row of a load has in the table of messages."""
 
 
@@ -463,7 +463,7 @@ class Promotion:
     def _staged(self) -> Select[Any]:
         """Those without a key, in the order in which they lie. Each chunk is sorted, as suits the primary key."""
         staging, number = self._staging, literal(self._number, Integer)
-        return select(*(staging.c[name] for name in LIMITED), number.label(LOAD)).where(self._has_no_key())
+        return select(*(staging.c[name] for name in WITH_NOT_AFTER), number.label(LOAD)).where(self._has_no_key())
 
     def _has_no_key(self) -> ColumnElement[bool]:
         return self._chosen() & self._staging.c[MESSAGE_KEY].is_(None)

@@ -170,13 +170,13 @@ class TaskKeeper:
     def _send(self, sender: DelayedDelivery | EnlistedDelivery, task: Envelope) -> None:
         late = time_after(self._due.at, task.headers)
         try:
-            self._send_with_limit(sender, task, late)
+            self._send_with_max_late(sender, task, late)
         except (ConfigurationError, StoreSetupError):
             if late is None:
                 raise
-            self._send_with_limit(sender, task, None)  # the store keeps none, and the worker says that it expired
+            self._send_with_max_late(sender, task, None)  # the store keeps none, and the worker says that it expired
 
-    def _send_with_limit(
+    def _send_with_max_late(
         self, sender: DelayedDelivery | EnlistedDelivery, task: Envelope, max_late: timedelta | None
     ) -> None:
         sender.send(

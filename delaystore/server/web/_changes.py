@@ -31,8 +31,7 @@ def previewed(operations: Operations, wanted: MessageFilter, when: Mapping[str, 
 
     `when`: the arguments of a reschedule that say the new due time; None: there is none.
     """
-    new = None if when is None else operations.new_due_time(**when)
-    return operations.preview(wanted, new=new, sample=SAMPLE, seconds=COUNTING)
+    return operations.preview(wanted, **when or {}, sample=SAMPLE, seconds=COUNTING)
 
 
 def follow(site: WebSite, operations: Operations, operation: Operation) -> Operation:

@@ -3,7 +3,7 @@
 import heapq
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -76,17 +76,6 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
         since, until = utc(since, "since"), utc(until, "until")
         times = (message.next_attempt for message in self._messages())
         return counted((instant for instant in times if since <= instant < until), bucket)
-
-    @override
-    def count_between_by_destination(
-        self, since: datetime, until: datetime, bucket: timedelta, destinations: Collection[str]
-    ) -> Mapping[str, Mapping[datetime, int]]:
-        since, until = utc(since, "since"), utc(until, "until")
-        found: dict[str, list[datetime]] = {}
-        for message in self._messages():
-            if message.destination in destinations and since <= message.next_attempt < until:
-                found.setdefault(message.destination, []).append(message.next_attempt)
-        return {name: counted(times, bucket) for name, times in sorted(found.items())}
 
     @override
     def count_by_destination(self, most: int = 1_000) -> Mapping[str, int]:

@@ -34,7 +34,6 @@ from delaystore.errors import (
     KeyInUseError,
     MessageBeingStoredError,
     StoreError,
-    StoreSetupError,
     StoreUnavailableError,
 )
 from delaystore.message import DelayedMessage, KeyRule, OnKey, new_message_id, time_left, unmarked
@@ -56,10 +55,6 @@ from delaystore.stores.sql.dialects.base import CandidateRows, KeyUpserts, row_w
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.rows import to_row
 
-_NO_LIMITS: Final = (
-    "the message cannot be stored, because the store's tables are of an earlier release, which keeps no latest "
-    "delivery; run `delaystore setup`, or send without not_after and max_late"
-)
 _MAX_WAIT: Final = "max_wait"
 """The parameter of a bound, in microseconds."""
 
@@ -134,9 +129,7 @@ class Keyed(ABC):
         Where the table has latest deliveries, the row has one or NULL, so that none is left of a replaced message.
         """
         row = to_row(message) | {MESSAGE_KEY: message.key, FIRST_SENT: first_sent}
-        if not self._sql.has_limits and message.not_after is not None:
-            raise StoreSetupError(_NO_LIMITS)
-        return row | {NOT_AFTER: message.not_after} if self._sql.has_limits else row
+        return row | {NOT_AFTER: message.not_after} if self._sql.has_not_after else row
 
     @abstractmethod
     def _apart(self, connection: Connection) -> AbstractContextManager[object]:
@@ -226,7 +219,7 @@ class OneStatement(Keyed):
                         span = bindparam(_MAX_WAIT, type_=BigInteger)
                         capped = self._dialect.capped(new.due_time, first, span)
                         values |= {"due_time": capped, "next_attempt": capped}
-                        if self._sql.has_limits:
+                        if self._sql.has_not_after:
                             values[NOT_AFTER] = self._dialect.moved(new[NOT_AFTER], new.due_time, capped)
                 unlike = self._dialect.unlike(values["due_time"], table.c.due_time)
                 is_same = table.c.message_id == new.message_id

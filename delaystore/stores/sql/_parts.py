@@ -154,12 +154,17 @@ class StoreParts:
             return RowLocks(connection, sql, self.version, committing=committing)
         return CandidateLocks(connection, sql, self.version)
 
-    def keyed_in(self, connection: Connection) -> Keyed:
-        """Stores messages with a key in the table as it is."""
+    def keyed_in(self, connection: Connection, message: DelayedMessage) -> Keyed:
+        """Stores `message`, which has a key, in the table as it is. Raises StoreSetupError."""
+        if message.not_after is not None:
+            self.version.require_latest_deliveries(connection)
         return keyed_of(self.statements.as_of(self.version, connection), self.keyed.timeout)
 
-    def _inserts_of(self, message: DelayedMessage) -> Inserts:
-        return self.statements.inserts if message.not_after is None else self.statements.inserts_with_limit
+    def _inserts_of(self, message: DelayedMessage, connection: Connection) -> Inserts:
+        if message.not_after is None:
+            return self.statements.inserts
+        self.version.require_latest_deliveries(connection)
+        return self.statements.inserts_with_not_after
 
     def insert(self, connection: Connection, message: DelayedMessage) -> None:
         """Insert a row.
@@ -167,11 +172,11 @@ class StoreParts:
         Raises DuplicateMessageError where its message_id is there, claimed or not, MessageBeingStoredError where it
         may be in a moment, and the driver's errors.
         """
-        self._check(connection, message, self._inserts_of(message).insert)
+        self._check(connection, message, self._inserts_of(message, connection).insert)
 
     def insert_alone(self, connection: Connection, message: DelayedMessage, wake: str | None) -> None:
         """`insert` in a transaction of one statement, which also wakes dispatchers with the payload `wake`."""
-        inserts = self._inserts_of(message)
+        inserts = self._inserts_of(message, connection)
         notifying = None if wake is None else inserts.insert_and_notify
         if notifying is None:
             self._check(connection, message, inserts.insert_alone)
@@ -180,7 +185,7 @@ class StoreParts:
 
     def insert_enlisted(self, connection: Connection, message: DelayedMessage, wake: str) -> None:
         """`insert` in a caller's transaction, whose commit wakes dispatchers where the database can."""
-        notifying = self._inserts_of(message).insert_enlisted
+        notifying = self._inserts_of(message, connection).insert_enlisted
         if notifying is None:
             self.insert(connection, message)
         else:

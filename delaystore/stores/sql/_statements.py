@@ -57,10 +57,10 @@ from delaystore.stores.sql import setup
 from delaystore.stores.sql.codec import (
     FAILURES,
     FAILURES_OF,
-    LIMITED,
     MESSAGE_KEY,
     NAMES,
     NOT_AFTER,
+    WITH_NOT_AFTER,
     Json,
     UtcDateTime,
     in_order,
@@ -211,7 +211,7 @@ class Inserts:
 class Statements:
     """The statements about one endpoint's table, each built when it is first used.
 
-    `has_limits`: whether the table has the column of latest deliveries; see `as_of`.
+    `has_not_after`: whether the table has the column of latest deliveries; see `as_of`.
 
     Parameters: `at`, `limit`, `most_bytes`, `id`, `ids`, `line` (of a failed attempt), `locations`, `now`,
     `microseconds`, `new_due_time`, `new_next_attempt`, `seconds`, `channel`, `payload`, and those of a position.
@@ -220,26 +220,26 @@ class Statements:
     two threads build a statement at once, one of the two stays.
     """
 
-    def __init__(self, table: Table, dialect: StoreDialect, *, has_limits: bool = True) -> None:
-        self.table, self.dialect, self.has_limits = table, dialect, has_limits
+    def __init__(self, table: Table, dialect: StoreDialect, *, has_not_after: bool = True) -> None:
+        self.table, self.dialect, self.has_not_after = table, dialect, has_not_after
 
     def as_of(self, version: setup.KnownVersion, connection: Connection) -> Self:
         """The statements for the table as it is: before version 0006 it lacks the column of latest deliveries."""
-        return self if version.is_from(setup.LOADED, connection) else self._without_limits
+        return self if version.is_from(setup.LOADED, connection) else self._without_not_after
 
     @memoized_property
-    def _without_limits(self) -> Self:
-        return type(self)(self.table, self.dialect, has_limits=False)
+    def _without_not_after(self) -> Self:
+        return type(self)(self.table, self.dialect, has_not_after=False)
 
     @property
     def names(self) -> Sequence[str]:
         """The columns of a message that the table has."""
-        return LIMITED if self.has_limits else NAMES
+        return WITH_NOT_AFTER if self.has_not_after else NAMES
 
     @memoized_property
     def not_after(self) -> ColumnElement[Any]:
         """A row's latest delivery; NULL where the table has no such column."""
-        return (self.dialect.time_of_python(self.table.c[NOT_AFTER]) if self.has_limits else null()).label(NOT_AFTER)
+        return (self.dialect.time_of_python(self.table.c[NOT_AFTER]) if self.has_not_after else null()).label(NOT_AFTER)
 
     # Other tables.
 
@@ -328,9 +328,9 @@ class Statements:
         return Inserts(self.table, self.partitions, self.dialect, NAMES)
 
     @memoized_property
-    def inserts_with_limit(self) -> Inserts:
+    def inserts_with_not_after(self) -> Inserts:
         """Of a message with a latest delivery."""
-        return Inserts(self.table, self.partitions, self.dialect, LIMITED)
+        return Inserts(self.table, self.partitions, self.dialect, WITH_NOT_AFTER)
 
     # Changes of messages, by their ids.
 
@@ -365,9 +365,9 @@ class Statements:
         table = self.table
         new_time: BindParameter[Any] = bindparam("new_due_time", type_=UtcDateTime)
         values: dict[Any, Any] = {}
-        if self.has_limits:  # first, as MySQL goes by values that were set before
-            limit = table.c[NOT_AFTER]
-            values[limit] = self.dialect.moved(self.dialect.time_of_python(limit), table.c.due_time, new_time)
+        if self.has_not_after:  # first, as MySQL goes by values that were set before
+            not_after = table.c[NOT_AFTER]
+            values[not_after] = self.dialect.moved(self.dialect.time_of_python(not_after), table.c.due_time, new_time)
         values |= {table.c.due_time: new_time, table.c.next_attempt: new_time, table.c.failure_count: 0}
         return update(table).ordered_values(*values.items(), *self._free.items())
 
@@ -382,9 +382,9 @@ class Statements:
         table, dialect = self.table, self.dialect
         due_time = dialect.later(self.unmarked, bindparam("microseconds", type_=BigInteger))
         values: dict[Any, Any] = {}  # in this order, as MySQL goes by values that were set before
-        if self.has_limits:
-            limit = table.c[NOT_AFTER]
-            values[limit] = dialect.moved(dialect.time_of_python(limit), self.unmarked, due_time)
+        if self.has_not_after:
+            not_after = table.c[NOT_AFTER]
+            values[not_after] = dialect.moved(dialect.time_of_python(not_after), self.unmarked, due_time)
         next_attempt = dialect.once_assigned(table.c.due_time, due_time)
         values |= {table.c.due_time: due_time, table.c.next_attempt: next_attempt, table.c.failure_count: 0}
         return update(table).ordered_values(*values.items(), *self._free.items())
@@ -495,7 +495,7 @@ class Statements:
     @memoized_property
     def numbered(self) -> Subquery:
         """The number of the bucket, and the destination, of each row."""
-        number = self.dialect.bucket(self.table.c.due_time, bindparam("seconds", type_=BigInteger)).label("number")
+        number = self.dialect.bucket(self.unmarked, bindparam("seconds", type_=BigInteger)).label("number")
         return select(number, self.table.c.destination).subquery("numbered")
 
     @memoized_property

@@ -207,7 +207,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
     def place(self, message: DelayedMessage, rule: KeyRule, change: Change | None) -> str:
         """As `store_keyed`, but raises the driver's errors."""
         self.written()
-        keyed, now = self._parts.keyed_in(self.connection), self.now()
+        keyed, now = self._parts.keyed_in(self.connection, message), self.now()
         if change is None or rule.on_key in (OnKey.KEEP, OnKey.REJECT):
             placed = keyed.place(self.connection, message, rule, now)
         else:
@@ -258,7 +258,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         return count + self.place_many(keyed, rule, change)
 
     def _insert_many(self, messages: Iterable[DelayedMessage]) -> int:
-        rows = MessageRows(messages)
+        rows = MessageRows(messages, self._parts.version.require_latest_deliveries)
         count = self._dialect.insert_many(self.connection, self._sql.table, self._sql.partitions, rows)
         if count:
             self._waits_until(rows.earliest)
@@ -347,8 +347,9 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         named = {each.destination for each in known.values()} | {*loads.values()}
         resumes_not = paused_names(self._sql.operating_tables, self.now(), named).with_for_update(read=True)
         paused = set(self._execute(resumes_not, {}).scalars())
-        is_paused = {name for name, each in known.items() if not paused.isdisjoint((each.destination, loads.get(name)))}
-        chosen = {name: each for name, each in known.items() if name in is_paused}
+        chosen = {
+            name: each for name, each in known.items() if not paused.isdisjoint((each.destination, loads.get(name)))
+        }
         claimed = {"ids": list(chosen), **self._claims.identity()}
         ours = list(self._execute(self._sql.claimed, claimed).scalars()) if chosen else []
         if ours and self._claims.is_alone_in_writing:

@@ -363,7 +363,7 @@ ATTEMPT: Final = "attempt"
 """The column of a load's staging for the task attempt that wrote a row."""
 LOAD: Final = "load_number"
 """The column of the number of the load that stored a message; NULL: no load did."""
-LIMITED: Final = (*NAMES, NOT_AFTER)
+WITH_NOT_AFTER: Final = (*NAMES, NOT_AFTER)
 """The columns of rows that may have a latest delivery."""
 SENT: Final = tuple(column for column in COLUMNS if column.at_first is None)
 """The columns whose values the sender gives."""

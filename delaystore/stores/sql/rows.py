@@ -6,6 +6,8 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any, Final
 
+from sqlalchemy import Connection
+
 from delaystore.errors import InvalidMessageError
 from delaystore.message import (
     EARLIEST_DUE_TIME,
@@ -20,7 +22,7 @@ from delaystore.message import (
     failures_in,
     waiting_until,
 )
-from delaystore.stores.sql.codec import LIMITED, NAMES, NOT_AFTER, decode_mapping, encode_mapping
+from delaystore.stores.sql.codec import NAMES, NOT_AFTER, WITH_NOT_AFTER, decode_mapping, encode_mapping
 from delaystore.text import RAW_COLUMNS, RAW_HEADERS, RAW_PROPERTIES
 
 SHOWN: Final = 60
@@ -106,16 +108,7 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[Any], object], Callable[[Any], objec
 
 def to_row(message: DelayedMessage) -> dict[str, Any]:
     """The values of a new row, by column, in the order of COLUMNS; with NOT_AFTER if the message has one."""
-    row = {
-        "message_id": message.message_id,
-        "destination": message.destination,
-        "due_time": message.due_time,
-        "next_attempt": message.next_attempt,
-        "failure_count": message.failure_count,
-        "headers": encode_mapping(message.headers),
-        "properties": encode_mapping(message.properties),
-        "body": message.body,
-    }
+    row = dict(zip(NAMES, to_values(message), strict=True))
     if message.not_after is not None:
         row[NOT_AFTER] = message.not_after
     return row
@@ -142,20 +135,24 @@ class MessageRows:
     a latest delivery name no other columns than those of earlier releases.
     """
 
-    def __init__(self, messages: Iterable[DelayedMessage]) -> None:
-        self._messages = iter(messages)
+    def __init__(self, messages: Iterable[DelayedMessage], require: Callable[[Connection], object]) -> None:
+        self._messages, self._require = iter(messages), require
         self._next: DelayedMessage | None = None
         self.names: Sequence[str] = NAMES
-        """The columns of the rows that come next: NAMES, or LIMITED."""
+        """The columns of the rows that come next: NAMES, or WITH_NOT_AFTER."""
         self.earliest = LATEST_DUE_TIME
         """The first next attempt of the rows so far."""
 
-    def begin(self) -> bool:
-        """Find the columns of the rows that come next; False: there are no more rows."""
+    def begin(self, connection: Connection) -> bool:
+        """Find the columns of the rows that come next; False: there are no more rows.
+
+        Calls `require`, which may raise an error, before the first row with NOT_AFTER.
+        """
         if self._next is None:
             self._next = next(self._messages, None)
-        if self._next is not None and self._next.not_after is not None:
-            self.names = LIMITED
+        if self._next is not None and self._next.not_after is not None and self.names is NAMES:
+            self._require(connection)
+            self.names = WITH_NOT_AFTER
         return self._next is not None
 
     def values(self) -> Iterator[tuple[Any, ...]]:
@@ -172,9 +169,9 @@ class MessageRows:
 
     def _noted(self) -> Iterator[DelayedMessage]:
         first, self._next = self._next, None
-        is_limited = self.names is LIMITED
+        has_not_after = self.names is WITH_NOT_AFTER
         for message in chain(() if first is None else (first,), self._messages):
-            if message.not_after is not None and not is_limited:
+            if message.not_after is not None and not has_not_after:
                 self._next = message
                 return
             if message.next_attempt < self.earliest:

@@ -96,6 +96,18 @@ class KnownVersion:
             self._version = current_version(connection, self._table)
         return self._version is not None and self._version >= first
 
+    def require_latest_deliveries(self, connection: Connection) -> None:
+        """Raise StoreSetupError where the tables keep no latest delivery.
+
+        To be called before a statement that names the column: where it is unknown, PostgreSQL would undo all that the
+        caller's transaction has done.
+        """
+        if not self.is_from(LOADED, connection) and self._version is not None:
+            raise StoreSetupError(
+                "the message cannot be stored, because the store's tables are of an earlier release, which keeps no "
+                "latest delivery; run `delaystore setup`, or send without not_after and max_late"
+            )
+
 
 def remove(connection: Connection, table: Table) -> None:
     """Drop the tables, those of bulk loads too, with all that waits in them. The caller commits."""

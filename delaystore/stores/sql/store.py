@@ -521,7 +521,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
             return None
 
         def place(connection: Connection) -> str:
-            placed = parts.keyed_in(connection).place_alone(connection, message, rule, now)
+            placed = parts.keyed_in(connection, message).place_alone(connection, message, rule, now)
             if placed.message_id == message.message_id:
                 parts.scan.search_from_beginning(placed.next_attempt)
             return placed.message_id
@@ -559,7 +559,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         change: Change | None,
     ) -> int:
         keyed: list[DelayedMessage] = []
-        rows = MessageRows(without_keys(messages, keyed))
+        rows = MessageRows(without_keys(messages, keyed), self._parts.version.require_latest_deliveries)
 
         def fill(connection: Connection, table: Table) -> int:
             return self._dialect.insert_many(connection, table, None, rows)

@@ -281,18 +281,6 @@ class CountTests(StoreTests):
         }
         assert dict(operable.count_between(FAR, FAR + HOUR, HOUR)) == {}
 
-    def test_next_attempts_are_counted_for_each_destination(self, operable: OperableDelayedMessageStore) -> None:
-        times = (NOON - TICK, NOON, NOON + HOUR - TICK, NOON + HOUR, NOON + 2 * HOUR)
-        for name in ("billing", "Billing", "shipping"):
-            operable.store_many([a_message(f"{name}{at}", at, destination=name) for at in times])
-        operable.store(a_message("later", NOON, destination="billing", next_attempt=NOON + HOUR))
-        names = ["billing", "Billing", "nothing", "b "]
-        assert {
-            name: dict(starts)
-            for name, starts in operable.count_between_by_destination(NOON, NOON + 2 * HOUR, HOUR, names).items()
-        } == {"billing": {NOON: 2, NOON + HOUR: 2}, "Billing": {NOON: 2, NOON + HOUR: 1}}
-        assert dict(operable.count_between_by_destination(NOON, NOON + HOUR, HOUR, [])) == {}
-
     def test_a_message_counts_where_it_is_shown_again(self, operable: OperableDelayedMessageStore) -> None:
         operable.store(a_message("a", failure_count=1, next_attempt=NOON + HOUR))
         assert dict(operable.count_between(NOON, NOON + 2 * HOUR, HOUR)) == {NOON + HOUR: 1}

@@ -27,7 +27,7 @@ CREATE INDEX sales_delayed_load ON "my schema"."sales_delayed" (load_number, mes
 
 -- # buckets
 SELECT numbered.number, count(*) AS messages
-FROM (SELECT floor(EXTRACT(epoch FROM "my schema"."sales_delayed".due_time) / CAST(%(seconds)s::BIGINT AS NUMERIC)) AS number, "my schema"."sales_delayed".destination AS destination
+FROM (SELECT floor(EXTRACT(epoch FROM CASE WHEN ("my schema"."sales_delayed".due_time = "my schema"."sales_delayed".next_attempt) THEN "my schema"."sales_delayed".due_time WHEN (least("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".due_time + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".next_attempt AND least("my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".due_time) THEN "my schema"."sales_delayed".next_attempt ELSE "my schema"."sales_delayed".due_time END) / CAST(%(seconds)s::BIGINT AS NUMERIC)) AS number, "my schema"."sales_delayed".destination AS destination
 FROM "my schema"."sales_delayed") AS numbered GROUP BY numbered.number ORDER BY numbered.number
 
 -- # claimed
@@ -350,12 +350,12 @@ FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C" FOR UPDATE SKIP LOCKED),
 changed AS
 (DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id IN (SELECT free.message_id
-FROM free) RETURNING "my schema"."sales_delayed".message_id, NULL AS told)
+FROM free) RETURNING "my schema"."sales_delayed".message_id, NULL AS returned)
  SELECT EXISTS (SELECT changed.message_id
 FROM changed) AS done, EXISTS (SELECT "my schema"."sales_delayed".message_id
 FROM "my schema"."sales_delayed"
-WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C") AS there, (SELECT changed.told
-FROM changed) AS told
+WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C") AS there, (SELECT changed.returned
+FROM changed) AS returned
 -- {'id': 'm1'}
 
 -- # reschedule
@@ -365,12 +365,12 @@ FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C" FOR UPDATE SKIP LOCKED),
 changed AS
 (UPDATE "my schema"."sales_delayed" SET not_after=timezone(%(timezone_1)s::VARCHAR, timezone(%(timezone_2)s::VARCHAR, CASE WHEN ("my schema"."sales_delayed".not_after BETWEEN '0001-01-02T00:00:00+00:00' AND '9999-12-30T00:00:00+00:00') THEN "my schema"."sales_delayed".not_after ELSE NULL END) + least(timezone(%(timezone_3)s::VARCHAR, %(new_due_time)s::TIMESTAMP WITH TIME ZONE) - timezone(%(timezone_4)s::VARCHAR, "my schema"."sales_delayed".due_time), timezone(%(timezone_5)s::VARCHAR, %(param_1)s::TIMESTAMP WITH TIME ZONE) - timezone(%(timezone_6)s::VARCHAR, CASE WHEN ("my schema"."sales_delayed".not_after BETWEEN '0001-01-02T00:00:00+00:00' AND '9999-12-30T00:00:00+00:00') THEN "my schema"."sales_delayed".not_after ELSE NULL END))), due_time=%(new_due_time)s::TIMESTAMP WITH TIME ZONE, next_attempt=%(new_due_time)s::TIMESTAMP WITH TIME ZONE, failure_count=%(param_2)s::INTEGER WHERE "my schema"."sales_delayed".message_id IN (SELECT free.message_id
-FROM free) RETURNING "my schema"."sales_delayed".message_id, NULL AS told)
+FROM free) RETURNING "my schema"."sales_delayed".message_id, NULL AS returned)
  SELECT EXISTS (SELECT changed.message_id
 FROM changed) AS done, EXISTS (SELECT "my schema"."sales_delayed".message_id
 FROM "my schema"."sales_delayed"
-WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C") AS there, (SELECT changed.told
-FROM changed) AS told
+WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C") AS there, (SELECT changed.returned
+FROM changed) AS returned
 -- {'timezone_1': 'UTC', 'timezone_2': 'UTC', 'timezone_3': 'UTC', 'timezone_4': 'UTC', 'timezone_5': 'UTC', 'timezone_6': 'UTC', 'param_2': 0, 'id': 'm1'}
 
 -- # notify

@@ -4,7 +4,6 @@ import re
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -15,7 +14,6 @@ from starlette.routing import Route
 from delaystore.errors import InvalidMessageError
 from delaystore.message import PROPERTY_TYPES, OnKey
 from delaystore.operations.json_requests import (
-    ONE_OF_THREE,
     DelayField,
     FieldsT,
     NullFieldError,
@@ -52,20 +50,6 @@ class NoFields(RequestFields, frozen=True):
     """A request that says nothing: {}."""
 
 
-class When(RequestFields, frozen=True, kw_only=True):
-    """A new due time: one of both."""
-
-    delay: DelayField | None = None
-    at: TimeField | None = None
-
-    def when(self) -> dict[str, Any]:
-        """Return the delay and the time; one is None. Raises InvalidMessageError, ConfigurationError."""
-        check_either(self.delay, self.at)
-        delay: timedelta | float | None = None if self.delay is None else delay_in(self.delay, "delay")
-        at: datetime | None = None if self.at is None else time_in(self.at, "at")
-        return {"delay": delay, "at": at}
-
-
 class NewDueTime(RequestFields, frozen=True, kw_only=True):
     """A new due time, or by how much the due time moves: one of `delay`, `at` and `by`."""
 
@@ -74,22 +58,17 @@ class NewDueTime(RequestFields, frozen=True, kw_only=True):
     by: ShiftField | None = None
     time_zone: ZoneField | None = None
 
-    @property
-    def is_given(self) -> bool:
-        """Whether any of these fields is given."""
-        return any(each is not None for each in (self.delay, self.at, self.by, self.time_zone))
-
     def when(self) -> dict[str, Any]:
         """Return the arguments of a reschedule. Raises InvalidMessageError, ConfigurationError."""
-        if sum(each is not None for each in (self.delay, self.at, self.by)) != 1:
-            raise InvalidMessageError(ONE_OF_THREE)
         return new_due_time_in(self.delay, self.at, self.by, self.time_zone)
 
 
-class NewMessage(When, frozen=True, kw_only=True):
+class NewMessage(RequestFields, frozen=True, kw_only=True):
     """A message to be stored."""
 
     destination: str
+    delay: DelayField | None = None
+    at: TimeField | None = None
     body: Annotated[str, msgspec.Meta(description="As text, sent in UTF-8; or give body_base64.")] | None = None
     body_base64: str | None = None
     headers: dict[str, Any] = {}
@@ -107,11 +86,14 @@ class NewMessage(When, frozen=True, kw_only=True):
     not_after: TimeField | None = None
     max_late: DelayField | None = None
 
-    def latest(self) -> dict[str, Any]:
-        """Return the latest delivery, as a time and after the due time. Raises InvalidMessageError,
+    def times(self) -> dict[str, Any]:
+        """Return the due time and the latest delivery, as arguments of `send`. Raises InvalidMessageError,
         ConfigurationError.
         """
+        check_either(self.delay, self.at)
         return {
+            "delay": None if self.delay is None else delay_in(self.delay, "delay"),
+            "at": None if self.at is None else time_in(self.at, "at"),
             "not_after": None if self.not_after is None else time_in(self.not_after, "not_after"),
             "max_late": None if self.max_late is None else delay_in(self.max_late, "max_late"),
         }

@@ -31,7 +31,7 @@ async def preview(request: Request) -> Response:
     """How many match, and the first of them; of a reschedule with the due times before and after it."""
     given = await fields_of(request, PreviewFields)
     wanted = filter_in(given.filter, MessageFilter.from_dict)
-    found = await site_of(request).run(request, previewed, wanted, given.when() if given.is_given else None)
+    found = await site_of(request).run(request, previewed, wanted, given.when())
     return JSONResponse(found.document())
 
 
@@ -122,6 +122,7 @@ CALLS: Final = (
         do=preview,
         body=PreviewFields,
         answer=answers.Previewed,
+        refusals=(404,),
     ),
     ApiCall(
         method="POST",
@@ -132,6 +133,7 @@ CALLS: Final = (
         body=NewOperation,
         answer=answers.OperationAnswer,
         status=(202,),
+        refusals=(404,),
     ),
     ApiCall(
         method="GET",

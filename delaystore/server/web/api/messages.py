@@ -32,8 +32,7 @@ async def send(request: Request) -> Response:
                 site.sender(request).send,
                 given.destination,
                 given.content(),
-                **given.when(),
-                **given.latest(),
+                **given.times(),
                 headers=given.headers,
                 properties=given.properties_read(),
                 message_id=message_id,
@@ -141,6 +140,7 @@ CALLS: Final = (
             "limit": _LIMIT,
         },
         answer=answers.MessagePage,
+        refusals=(404,),
     ),
     ApiCall(
         method="GET",

@@ -9,7 +9,7 @@ from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.operations import Operations
 from delaystore.server.web._changes import follow, previewed
 from delaystore.server.web._site import site_of
-from delaystore.server.web.errors import Refusal
+from delaystore.server.web.errors import Refusal, status_of
 from delaystore.server.web.forms import (
     NEW_DUE_TIME,
     Fields,
@@ -57,7 +57,8 @@ async def preview(request: Request) -> Response:
         wanted = filter_of(fields)
         found = await site.run(request, previewed, wanted, _due(_kind_of(fields), fields))
     except (ConfigurationError, InvalidMessageError) as error:
-        return site.pages.page(request, "bulk.html", status=400, **{**form, "problem": str(error), "preview": None})
+        refused = {**form, "problem": str(error), "preview": None}
+        return site.pages.page(request, "bulk.html", status=status_of(type(error)), **refused)
     return site.pages.page(request, "bulk.html", **form, preview=found, query=query_of(wanted), problem=None)
 
 

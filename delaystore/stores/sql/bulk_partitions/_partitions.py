@@ -20,7 +20,7 @@ from delaystore.stores.sql.bulk_partitions._tables import (
     await_older_transactions,
     fewest_rows,
 )
-from delaystore.stores.sql.codec import ATTEMPT, LIMITED, LOAD, NAMES, in_order
+from delaystore.stores.sql.codec import ATTEMPT, LOAD, NAMES, WITH_NOT_AFTER, in_order
 from delaystore.stores.sql.engine import Connections
 from delaystore.stores.sql.faults import Fault, execute_as_it_stands, quoted_column, quoted_name
 from delaystore.stores.sql.schema import delayed_table
@@ -184,7 +184,7 @@ def _insert(table: PartitionTable) -> None:
     announced = _shared(table, "partitions", "w.tableoid <> CAST(:partition AS REGCLASS)")
     if announced:
         raise MessageBeingStoredError(announced[0])
-    columns = (*LIMITED, LOAD) if table.execute(_IS_NEW).scalar() else NAMES
+    columns = (*WITH_NOT_AFTER, LOAD) if table.execute(_IS_NEW).scalar() else NAMES
     names = ", ".join(columns)  # what others have added to the table may be computed
     table.execute(f"INSERT INTO {{live}} ({names}) SELECT {names} FROM ONLY {{partition}} ORDER BY message_id")  # noqa: S608
     table.execute("DELETE FROM ONLY {partition}")

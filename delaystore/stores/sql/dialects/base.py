@@ -476,12 +476,12 @@ class StoreDialect(SqlDialect):
         change: StatementChange,
         values: dict[str, Any],
         now: datetime,
-        told: ColumnElement[Any] | None = None,
+        returning: ColumnElement[Any] | None = None,
     ) -> tuple[bool | None, Any]:
         """Do `change` to the row whose id is `values["id"]`, unless it is claimed (a lease: at `now`).
 
         Never waits. True: it is done; False: the row is claimed; None: there is none. With it, the value that the
-        column `told` of a changed row had, if one is named; `change` leaves that as it is, or deletes the row.
+        column `returning` of a changed row had, if one is named; `change` leaves that as it is, or deletes the row.
         """
 
     @abstractmethod
@@ -494,12 +494,12 @@ class StoreDialect(SqlDialect):
         matches: Sequence[ColumnElement[bool]],
         values: Mapping[str, Any],
         now: datetime,
-        told: ColumnElement[Any] | None = None,
+        returning: ColumnElement[Any] | None = None,
     ) -> Mapping[str, Any]:
         """Do `change` to those rows of `ids` that match, and that are not claimed (a lease: at `now`).
 
-        It waits for no other transaction. Without `ids`, it changes all such rows that match. Returns the
-        value of `told` by the id of each changed message.
+        It waits for no other transaction. Without `ids`, it changes all such rows that match. Returns the value of
+        `returning` by the id of each changed message.
         """
 
     # Inserts: a duplicate must not end the caller's transaction, and the wait for another one is bounded.
@@ -540,7 +540,7 @@ class StoreDialect(SqlDialect):
         claimed one, and all that are there are claimed; the caller undoes earlier writes.
         """
         statement, count = insert(table), 0
-        while rows.begin():
+        while rows.begin(connection):
             chunk = list(islice(rows.by_column(), CHUNK))
             ids = [row["message_id"] for row in chunk]
             try:

@@ -442,10 +442,10 @@ class MySqlDialect(StoreDialect, CandidateRows):
         change: StatementChange,
         values: dict[str, Any],
         now: datetime,
-        told: ColumnElement[Any] | None = None,
+        returning: ColumnElement[Any] | None = None,
     ) -> tuple[bool | None, Any]:
         """By the row lock, without waiting: at most a second where another transaction just stores that message_id."""
-        columns = [table.c.message_id, *([] if told is None else [told])]
+        columns = [table.c.message_id, *([] if returning is None else [returning])]
         claim = select(*columns).where(row_with(table)).with_for_update(nowait=True)
         try:
             if self._is_free(connection, table, values["id"]):
@@ -458,7 +458,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
                 return False, None
             raise
         connection.execute(change.where(row_with(table)), values)
-        return True, None if told is None else row[1]
+        return True, None if returning is None else row[1]
 
     @override
     def change_unclaimed_of(
@@ -470,7 +470,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
         matches: Sequence[ColumnElement[bool]],
         values: Mapping[str, Any],
         now: datetime,
-        told: ColumnElement[Any] | None = None,
+        returning: ColumnElement[Any] | None = None,
     ) -> Mapping[str, Any]:
         """By row locks. Both changes go by the primary key: a scan waits for other rows' locks, under REPEATABLE READ
         also as an UPDATE.
@@ -478,7 +478,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
         key = table.c.message_id
         if ids is None:  # a search that locks would also lock rows that do not match
             ids = connection.execute(select(key).where(*matches)).scalars().all()
-        free = select(key, null() if told is None else told).where(self.among(key, "ids"), *matches)
+        free = select(key, null() if returning is None else returning).where(self.among(key, "ids"), *matches)
         rows = connection.execute(self.locked(free, table), {"ids": list(ids)})
         locked = {row[0]: row[1] for row in rows}
         if locked and isinstance(change, Delete):

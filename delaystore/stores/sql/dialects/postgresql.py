@@ -456,7 +456,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
     def insert_many(self, connection: Connection, table: Table, partitions: Table | None, rows: MessageRows) -> int:
         """COPY."""
         count = 0
-        while rows.begin():
+        while rows.begin(connection):
             ids = self._copy(connection, table, rows.names, islice(rows.values(), COPIED_AT_ONCE))
             count += len(ids)
             if partitions is not None:
@@ -521,11 +521,11 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         change: StatementChange,
         values: dict[str, Any],
         now: datetime,
-        told: ColumnElement[Any] | None = None,
+        returning: ColumnElement[Any] | None = None,
     ) -> tuple[bool | None, Any]:
         """One statement: lock the row unless it is locked, change the locked row, and return it as it was."""
-        row = connection.execute(_changing_unclaimed(table, change, told), values).one()
-        return (bool(row.done) if row.done or row.there else None), row.told
+        row = connection.execute(_changing_unclaimed(table, change, returning), values).one()
+        return (bool(row.done) if row.done or row.there else None), row.returned
 
     @override
     def change_unclaimed_of(
@@ -537,7 +537,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         matches: Sequence[ColumnElement[bool]],
         values: Mapping[str, Any],
         now: datetime,
-        told: ColumnElement[Any] | None = None,
+        returning: ColumnElement[Any] | None = None,
     ) -> Mapping[str, Any]:
         """One statement: lock rows that are not locked, and change them.
 
@@ -554,7 +554,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
             parameters["ids"] = list(ids)
             free = select(key).where(self.among(key, "ids"), *matches).with_for_update(skip_locked=True).cte("free")
             changed = change.where(key.in_(select(free.c.message_id)))
-        returned = changed.returning(key, null() if told is None else told)
+        returned = changed.returning(key, null() if returning is None else returning)
         return {row[0]: row[1] for row in connection.execute(returned, parameters)}
 
     @override
@@ -701,12 +701,12 @@ def _lock_number(name: str) -> int:
 
 
 @lru_cache(maxsize=64)
-def _changing_unclaimed(table: Table, change: StatementChange, told: ColumnElement[Any] | None) -> Executable:
+def _changing_unclaimed(table: Table, change: StatementChange, returning: ColumnElement[Any] | None) -> Executable:
     """Built once for each: to build it takes as long as to run it."""
     free = select(table.c.message_id).where(row_with(table)).with_for_update(skip_locked=True).cte("free")
     is_free = table.c.message_id.in_(select(free.c.message_id))
-    value = (null() if told is None else told).label("told")
+    value = (null() if returning is None else returning).label("returned")
     changed = change.where(is_free).returning(table.c.message_id, value).cte("changed")
     done = exists(select(changed.c.message_id)).label("done")
     there = exists(select(table.c.message_id).where(row_with(table))).label("there")
-    return select(done, there, select(changed.c.told).scalar_subquery().label("told"))
+    return select(done, there, select(changed.c.returned).scalar_subquery().label("returned"))

@@ -320,10 +320,10 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         change: StatementChange,
         values: dict[str, Any],
         now: datetime,
-        told: ColumnElement[Any] | None = None,
+        returning: ColumnElement[Any] | None = None,
     ) -> tuple[bool | None, Any]:
         """The lease is part of the statement's predicate."""
-        changed = change.where(row_with(table), _unclaimed(table)).returning(null() if told is None else told)
+        changed = change.where(row_with(table), _unclaimed(table)).returning(null() if returning is None else returning)
         row = connection.execute(changed, values | {"now": now}).first()
         if row is not None:
             return True, row[0]
@@ -340,13 +340,13 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         matches: Sequence[ColumnElement[bool]],
         values: Mapping[str, Any],
         now: datetime,
-        told: ColumnElement[Any] | None = None,
+        returning: ColumnElement[Any] | None = None,
     ) -> Mapping[str, Any]:
         """The lease is part of the statement's predicate."""
         key = table.c.message_id
         these = func.typeof(key) == "text" if ids is None else self.among(key, "ids")  # a column takes any type
         changed = change.where(these, *matches, _unclaimed(table))
-        returned = changed.returning(key, null() if told is None else told)
+        returned = changed.returning(key, null() if returning is None else returning)
         parameters = {**values, "now": now} | ({} if ids is None else {"ids": list(ids)})
         return {row[0]: row[1] for row in connection.execute(returned, parameters)}
 

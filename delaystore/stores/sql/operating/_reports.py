@@ -6,13 +6,12 @@ from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Table, and_, delete, not_, select
+from sqlalchemy import ColumnElement, Table, and_, delete, not_, select
 
 from delaystore.message import utc
 from delaystore.stores.documents import LatenessHistogram
 from delaystore.stores.records import ACTIVITY_KEPT, ALIVE, GONE_FOR, Activity, DispatcherRecord, IngressRecord
 from delaystore.stores.shared import ingresses_to_show
-from delaystore.stores.sql import setup
 from delaystore.stores.sql._statements import begins_with
 from delaystore.stores.sql.operating._search import OperatorQueries, columns_match
 
@@ -150,7 +149,7 @@ class DispatcherReports(OperatorQueries):
     def activity(self, since: datetime) -> Sequence[Activity]:
         """The activity of all together, by minute."""
         table, minutes = self._tables.activity, dict[datetime, Activity]()
-        columns, is_since = self._activity_columns(), table.c.minute >= utc(since, "since")
+        columns, is_since = self.columns_of(table, _EXPIRED), table.c.minute >= utc(since, "since")
         rows = self._execute(select(*columns).where(is_since).order_by(table.c.minute))
         for row in rows:
             each = _activity(row)
@@ -159,15 +158,10 @@ class DispatcherReports(OperatorQueries):
 
     def _add(self, dispatcher_id: str, done: Activity) -> None:
         table, known = self._tables.activity, {"minute": utc(done.minute, "minute"), "dispatcher_id": dispatcher_id}
-        columns = self._activity_columns()
+        columns = self.columns_of(table, _EXPIRED)
         row = self._execute(select(*columns).where(*columns_match(table, known))).first()
         counts = _counts(done if row is None else _activity(row) + done)
         self.upsert(table, known, {each.name: counts[each.name] for each in columns if each.name in counts})
-
-    def _activity_columns(self) -> list[Column[Any]]:
-        """The columns that the table has: before version 0006 it lacks the last."""
-        has_all = self._bound.parts.version.is_from(setup.LOADED, self._bound.connection)
-        return [each for each in self._tables.activity.c if has_all or each.name != _EXPIRED]
 
 
 def _record(row: Any) -> DispatcherRecord:

@@ -10,14 +10,15 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from sqlalchemy import (
     BigInteger,
+    Column,
     ColumnElement,
     Connection,
     CursorResult,
     Executable,
+    Row,
     Select,
     Table,
     bindparam,
-    false,
     func,
     insert,
     literal,
@@ -26,9 +27,9 @@ from sqlalchemy import (
     update,
 )
 
-from delaystore.errors import StoreSetupError
+from delaystore.errors import ConfigurationError, StoreSetupError, UnknownLoadError
 from delaystore.filters import MessageFilter
-from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, position_of, utc
+from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, is_load_id, position_of, utc
 from delaystore.stores.abc import Page
 from delaystore.stores.operable import EXAMINED
 from delaystore.stores.records import Matching
@@ -87,6 +88,11 @@ class OperatorQueries:
         """Whether the tables know the loads of messages; False: they are of an earlier release."""
         return self._bound.parts.version.is_from(setup.LOADED, self._bound.connection)
 
+    def columns_of(self, table: Table, *added: str) -> Sequence[Column[Any]]:
+        """The columns of `table` as it is: before version 0006 it lacks the columns `added`."""
+        has_all = self.has_loads  # of the same version
+        return [each for each in table.c if has_all or each.name not in added]
+
     def require_loads(self) -> None:
         """Raise StoreSetupError where `has_loads` is False."""
         if not self.has_loads:
@@ -95,19 +101,30 @@ class OperatorQueries:
                 "run `delaystore setup` to upgrade it"
             )
 
-    def number_of(self, load_id: str) -> int | None:
-        """The number of a load; None: there is none of that id, or it is of an earlier release."""
+    def load_row(self, load_id: str) -> Row[Any]:
+        """The row of a load. Raises UnknownLoadError."""
         self.require_loads()
         loads = self._tables.loads
-        number: int | None = self._execute(select(loads.c.number).where(loads.c.load_id == load_id)).scalar()
+        row = None
+        if is_load_id(load_id):  # others would be the driver's error
+            row = self._execute(select(loads).where(loads.c.load_id == load_id)).first()
+        if row is None:
+            raise UnknownLoadError(f"there is no load {load_id!r:.80}; `delaystore loads list` shows the last ones")
+        return row
+
+    def number_of(self, load_id: str) -> int:
+        """The number of a load. Raises UnknownLoadError; ConfigurationError for one of an earlier release."""
+        number: int | None = self.load_row(load_id).number
+        if number is None:
+            raise ConfigurationError(
+                f"the load {load_id!r} is of an earlier release, which did not note its messages; choose them by other "
+                "filters, or pause their destination"
+            )
         return number
 
     def of_load(self, wanted: MessageFilter) -> list[ColumnElement[bool]]:
         """The condition about the load, whose number is looked up; none where the filter names none."""
-        if wanted.load is None:
-            return []
-        number = self.number_of(wanted.load)
-        return [false() if number is None else is_of_load(self._sql.table, number)]
+        return [] if wanted.load is None else [is_of_load(self._sql.table, self.number_of(wanted.load))]
 
     def upsert(self, table: Table, known: Mapping[str, Any], values: Mapping[str, Any]) -> None:
         """Change the row that has the `known` values, or add it. No other caller writes it."""
@@ -263,7 +280,7 @@ class SearchQueries(OperatorQueries):
         """
         matches, end = self._next(wanted, after, examine)
         table, length = self._sql.table, bindparam("seconds", seconds_of(bucket), type_=BigInteger)
-        number = self._dialect.bucket(table.c.due_time, length).label("number")
+        number = self._dialect.bucket(self._sql.unmarked, length).label("number")
         if wanted.headers:
             rows = self._execute(select(table.c.message_id, table.c.headers, number).where(*matches))
             numbers: Mapping[Any, int] = Counter(row.number for row in _with_headers(wanted, rows, sys.maxsize))

@@ -4,16 +4,17 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import case, func, literal, null, select, update
+from sqlalchemy import case, func, literal, select
 
+from delaystore.errors import ConfigurationError
 from delaystore.message import utc
 from delaystore.stores.abc import COUNTED
 from delaystore.stores.records import Change, Destination, Load, LoadChange, LoadPhase, name_of_load, number_of_load
 from delaystore.stores.shared import check_number
 from delaystore.stores.sql.operating._destinations import DestinationQueries
-from delaystore.stores.sql.operating._search import OperatorQueries, fitting
+from delaystore.stores.sql.operating._search import OperatorQueries
 from delaystore.stores.sql.operating.operations import AuditTrail, LoadChanges
-from delaystore.stores.sql.schema import NAME_BYTES, is_of_load
+from delaystore.stores.sql.schema import is_of_load
 
 
 class LoadQueries(OperatorQueries):
@@ -27,12 +28,9 @@ class LoadQueries(OperatorQueries):
         newest = select(loads).order_by(loads.c.began.desc(), loads.c.load_id.desc()).limit(limit)
         return self._loads(self._execute(newest).all(), exact=False)
 
-    def get(self, load_id: str) -> Load | None:
+    def get(self, load_id: str) -> Load:
         """Exact; it reads all waiting messages of the load."""
-        self.require_loads()
-        loads = self._tables.loads
-        rows = self._execute(select(loads).where(loads.c.load_id == load_id)).all()
-        return next(iter(self._loads(rows, exact=True)), None)
+        return self._loads([self.load_row(load_id)], exact=True)[0]
 
     def paused(self) -> Sequence[str]:
         """By their rows among destinations."""
@@ -44,35 +42,23 @@ class LoadQueries(OperatorQueries):
         ids = select(loads.c.load_id).where(loads.c.number.in_(numbers)).order_by(loads.c.load_id)
         return self._execute(ids).scalars().all()
 
-    def cancel(self, load_id: str, *, by: str) -> bool:
-        """Note that the load is cancelled as a whole; a run that has not stored anything yet loses it.
-
-        False: there is no such load.
-        """
-        self.require_loads()
+    def pause(self, load_id: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> None:
+        """Paused from now on."""
         self.begin_writing()
-        loads = self._tables.loads
-        still = (loads.c.load_id == load_id) & loads.c.cancelled_at.is_(None) & (loads.c.is_stream == 0)
-        cancelled = update(loads).values(
-            cancelled_at=self._bound.now(), cancelled_by=fitting(by, NAME_BYTES), token=null()
-        )
-        self._execute(cancelled.where(still))
-        return self._execute(select(loads.c.load_id).where(loads.c.load_id == load_id)).first() is not None
-
-    def pause(self, load_id: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> bool:
-        """Paused from now on; False: there is no such load."""
-        number = self.number_of(load_id)
-        if number is None:
-            return False
+        row, number = self.load_row(load_id), self.number_of(load_id)
+        has_ended = row.cancelled_at is not None or (row.finished_at is not None and not row.is_stream)
+        if has_ended and not self._counted(number, 1):
+            raise ConfigurationError(
+                f"the load {load_id!r} is not paused, because none of its messages waits any more; `delaystore loads "
+                "list` shows loads with waiting messages"
+            )
         until = None if until is None else utc(until, "until")
         at = DestinationQueries(self._bound).put_pause(name_of_load(number), by, until)
         self._note_pause(change, at, load_id, until)
-        return True
 
     def resume(self, load_id: str, *, by: str, change: Change | None = None) -> bool:
         """Whether it was paused."""
-        number = self.number_of(load_id)
-        at = None if number is None else DestinationQueries(self._bound).end_pause(name_of_load(number), by)
+        at = DestinationQueries(self._bound).end_pause(name_of_load(self.number_of(load_id)), by)
         if at is not None:
             self._note_pause(change, at, load_id)
         return at is not None
@@ -93,9 +79,8 @@ class LoadQueries(OperatorQueries):
         changes: Mapping[int, Mapping[str, int]],
         pauses: Mapping[str, Destination],
     ) -> Load:
-        gone, left = changes.get(row.number, {}), dict[str, Any]()
-        for how in LoadChange:
-            left[how.value] = gone.get(how.value, 0)
+        gone = changes.get(row.number, {})
+        left: dict[str, Any] = {how.value: gone.get(how.value, 0) for how in LoadChange}
         pause = None if row.number is None else pauses.get(name_of_load(row.number))
         stored, waiting = row.messages or 0, counts["waiting"]
         return Load(
@@ -116,23 +101,27 @@ class LoadQueries(OperatorQueries):
         )
 
     def _counts(self, row: Any, *, exact: bool) -> Mapping[str, Any]:
-        """The counts of its waiting messages: of all of them, or, unless it must be `exact`, of as many as COUNTED."""
-        table, stored = self._sql.table, row.messages or 0
+        """The counts of its waiting messages; unless they must be `exact`, by the index of loads alone."""
+        table = self._sql.table
         if row.number is None:  # of an earlier release, whose messages do not have the number of their load
             return {"exact": False, "waiting": 0}
-        is_its = is_of_load(table, row.number)
-        if not exact and stored > COUNTED:
-            some = select(literal(1)).select_from(table).where(is_its).limit(COUNTED + 1).subquery("some")
-            if self._execute(select(func.count()).select_from(some)).scalar_one() > COUNTED:
-                return {"exact": False, "waiting": COUNTED, "first_due": row.first_due, "last_due": row.last_due}
+        if not exact:
+            waiting = self._counted(row.number, COUNTED + 1)
+            due = {"first_due": row.first_due, "last_due": row.last_due} if waiting else {}
+            return {"exact": waiting <= COUNTED, "waiting": min(waiting, COUNTED), "failing": None, **due}
         columns = (
             func.count().label("waiting"),
-            func.coalesce(func.sum(case((table.c.failure_count > 0, 1), else_=0)), 0).label("failing"),
-            func.min(table.c.due_time).label("first_due"),
-            func.max(table.c.due_time).label("last_due"),
+            func.count(case((table.c.failure_count > 0, 1))).label("failing"),
+            func.min(self._sql.unmarked).label("first_due"),
+            func.max(self._sql.unmarked).label("last_due"),
         )
-        found = self._execute(select(*columns).where(is_its)).one()
-        return {"exact": True, **found._mapping, "failing": int(found.failing)}
+        found = self._execute(select(*columns).where(is_of_load(table, row.number))).one()
+        return {"exact": True, **found._mapping}
+
+    def _counted(self, number: int, at_most: int) -> int:
+        """How many messages of the load wait, `at_most` if there are as many or more."""
+        some = select(literal(1)).select_from(self._sql.table).where(is_of_load(self._sql.table, number))
+        return int(self._execute(select(func.count()).select_from(some.limit(at_most).subquery("some"))).scalar_one())
 
 
 def _phase(row: Any, waiting: int, now: datetime) -> LoadPhase:

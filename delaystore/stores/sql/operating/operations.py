@@ -7,10 +7,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Delete, Update, delete, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Delete, Update, delete, false, func, insert, literal, null, select, update
 from sqlalchemy.exc import IntegrityError
 
-from delaystore.errors import InvalidMessageError
+from delaystore.errors import InvalidMessageError, UnknownLoadError
 from delaystore.filters import EVERYTHING, MessageFilter, Shift
 from delaystore.message import (
     EARLIEST_DUE_TIME,
@@ -109,6 +109,10 @@ class AuditTrail(OperatorQueries):
         return self._bound.parts.version.is_from(setup.AUDITED, self._bound.connection)
 
 
+FOLDED: Final = 20
+"""Of how many loads and actions rows are summed up at once."""
+
+
 class LoadChanges(OperatorQueries):
     """How messages of loads have left the store without a delivery."""
 
@@ -123,6 +127,30 @@ class LoadChanges(OperatorQueries):
         ]
         if rows:
             self._execute(insert(self._tables.load_changes), rows)
+
+    def fold(self) -> None:
+        """Sum rows of one load and action up in one of them, of FOLDED loads and actions at most.
+
+        Rows that another session sums up are left out.
+        """
+        if not self.has_loads:
+            return
+        self.begin_writing()
+        table = self._tables.load_changes
+        alike = [table.c.load_number, table.c.action]
+        groups = select(*alike).group_by(*alike).having(func.count() > 1).limit(FOLDED)
+        for group in self._execute(groups).all():
+            of_load = table.c.load_number == group.load_number
+            these = of_load, table.c.action == group.action
+            found = select(table.c.change_id, table.c.messages).where(*these).limit(STEP)
+            rows = self._execute(found.with_for_update(skip_locked=True)).all()
+            if len(rows) < 2:
+                continue
+            first, *others = rows
+            kept = update(table).where(of_load, table.c.change_id == first.change_id)
+            self._execute(kept.values(messages=sum(row.messages for row in rows)))
+            summed = delete(table).where(of_load, self._dialect.among(table.c.change_id, "ids"))
+            self._execute(summed, {"ids": [row.change_id for row in others]})
 
     def summed(self, numbers: Collection[int]) -> Mapping[int, Mapping[str, int]]:
         """By the load's number, how many of its messages have left the store in each way."""
@@ -200,7 +228,18 @@ class OperationQueries(OperatorQueries):
             self._bound.connection.execute(insert(self._tables.operations), _row_of(operation) | _shift_of(operation))
         except IntegrityError:
             raise taken(operation) from None
+        self.of_load(operation.wanted)  # refuses an unknown load
+        if operation.cancelled_load is not None:
+            self._cancel_load(operation.cancelled_load, operation)
         self._note(operation, change)
+
+    def _cancel_load(self, load_id: str, operation: Operation) -> None:
+        """A run of the load that has not stored anything yet loses it. A stream goes on."""
+        loads = self._tables.loads
+        still = (loads.c.load_id == load_id) & loads.c.cancelled_at.is_(None) & (loads.c.is_stream == 0)
+        by = fitting(operation.by, NAME_BYTES)
+        cancelled = update(loads).values(cancelled_at=self._bound.now(), cancelled_by=by, token=null())
+        self._execute(cancelled.where(still))
 
     def get(self, operation_id: str) -> Operation | None:
         """None: there is none."""
@@ -210,7 +249,8 @@ class OperationQueries(OperatorQueries):
         """The newest first."""
         check_number(limit, "limit")
         table = self._tables.operations
-        newest = select(*self._columns).order_by(table.c.began.desc(), table.c.operation_id.desc()).limit(limit)
+        columns = self.columns_of(table, *_SINCE_0006)
+        newest = select(*columns).order_by(table.c.began.desc(), table.c.operation_id.desc()).limit(limit)
         return [_operation_of(row) for row in self._execute(newest)]
 
     def end(self, operation_id: str, *, change: Change | None = None) -> Operation | None:
@@ -279,7 +319,7 @@ class OperationQueries(OperatorQueries):
     def _ids(self, operation: Operation, examine: int) -> Walk[str]:
         """The next messages by their ids: of a load, or with a prefix, no others."""
         key, wanted, after = self._sql.table.c.message_id, operation.wanted, operation.after
-        behind = [*self.of_load(wanted), *([] if after is None else [key > after])]
+        behind = [*self._of_begun_load(operation), *([] if after is None else [key > after])]
         if wanted.id_prefix is not None:
             behind += begins_with(key, wanted.id_prefix)
         return walk(
@@ -290,6 +330,17 @@ class OperationQueries(OperatorQueries):
             lambda found: found if _is_id(found) else None,
             lambda end: key <= literal(end, key.type),
         )
+
+    def _of_begun_load(self, operation: Operation) -> list[ColumnElement[bool]]:
+        """As `of_load`. No message is left of a load that was forgotten, or loaded again, since the operation began."""
+        if operation.wanted.load is None:
+            return []
+        try:
+            row = self.load_row(operation.wanted.load)
+        except UnknownLoadError:
+            return [false()]
+        is_another = not row.is_stream and row.began > operation.began
+        return [false()] if is_another else self.of_load(operation.wanted)
 
     def _count(self, walked: Walk[str]) -> int:
         table = self._sql.table
@@ -327,11 +378,11 @@ class OperationQueries(OperatorQueries):
         values: dict[str, Any],
         ids: Sequence[str] | None,
         matches: Sequence[ColumnElement[bool]],
-        told: ColumnElement[Any] | None = None,
+        returning: ColumnElement[Any] | None = None,
     ) -> Mapping[str, Any]:
         bound = self._bound
         return self._dialect.change_unclaimed_of(
-            bound.connection, self._sql.table, change, ids, matches, values, bound.now(), told
+            bound.connection, self._sql.table, change, ids, matches, values, bound.now(), returning
         )
 
     def _shifted(
@@ -382,15 +433,9 @@ class OperationQueries(OperatorQueries):
         if not _is_id(operation_id):  # half a character, or NUL, would be the driver's error
             return None
         table = self._tables.operations
-        found = select(*self._columns).where(table.c.operation_id == operation_id)
+        found = select(*self.columns_of(table, *_SINCE_0006)).where(table.c.operation_id == operation_id)
         row = self._execute(found.with_for_update() if locked else found).first()
         return None if row is None else _operation_of(row)
-
-    @property
-    def _columns(self) -> Sequence[ColumnElement[Any]]:
-        """The columns that the table has, which may be of an earlier version."""
-        has_all = self.has_loads  # of the same version
-        return [each for each in self._tables.operations.c if has_all or each.name not in _SINCE_0006]
 
     def _put(self, operation: Operation) -> Operation:
         table = self._tables.operations

@@ -21,14 +21,14 @@ from delaystore.stores.sql.operating._destinations import DestinationQueries, Pa
 from delaystore.stores.sql.operating._reports import DispatcherReports, IngressReports
 from delaystore.stores.sql.operating._search import BoundParts, SearchQueries
 from delaystore.stores.sql.operating.loads import LoadQueries
-from delaystore.stores.sql.operating.operations import AuditTrail, OperationQueries
+from delaystore.stores.sql.operating.operations import AuditTrail, LoadChanges, OperationQueries
 
 log = logging.getLogger("delaystore.stores")
 
 ASKED_AGAIN: Final = 30.0
 """Seconds after which tables of an earlier release are asked again whether they are upgraded."""
 CLEAN_UP_EVERY: Final = 60.0
-"""Seconds between two heartbeats that also delete old reports and audit entries."""
+"""Seconds between two heartbeats that also delete old reports, and sum changes of loads up."""
 
 
 class OperableSqlStore(StoreWithLoads):
@@ -87,7 +87,6 @@ class OperableSqlStore(StoreWithLoads):
     loads = in_transaction(LoadQueries.all, of=LoadQueries, opened_by="_one_call")
     load = in_transaction(LoadQueries.get, of=LoadQueries, opened_by="_one_call")
     paused_loads = in_transaction(LoadQueries.paused, of=LoadQueries, opened_by="_one_call")
-    cancel_load = in_transaction(LoadQueries.cancel, of=LoadQueries, opened_by="_one_call")
     pause_load = in_transaction(LoadQueries.pause, of=LoadQueries, opened_by="_one_call")
     resume_load = in_transaction(LoadQueries.resume, of=LoadQueries, opened_by="_one_call")
     changes = in_transaction(AuditTrail.last, of=AuditTrail, opened_by="_one_call")
@@ -121,6 +120,8 @@ class OperableSqlStore(StoreWithLoads):
             with self._one_call() as bound:
                 DispatcherReports(bound).forget()
                 IngressReports(bound).forget()
+            with self._one_call() as bound:
+                LoadChanges(bound).fold()
         except StoreError as error:
             log.debug("cannot delete old reports of dispatchers and ingresses: %s; the store tries again", error)
 
