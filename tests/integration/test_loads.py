@@ -7,20 +7,20 @@ from datetime import timedelta
 import pytest
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, MessageFilter
-from delaystore.bulk.options import OnDuplicate
-from delaystore.bulk.staging import LoadKey
+from delaystore.bulk.options import OnDuplicate, StoreOptions
+from delaystore.bulk.staging import LoadKey, cleanup
 from delaystore.dispatcher import Dispatcher
 from delaystore.errors import ConfigurationError, InvalidMessageError, LoadLostError
 from delaystore.message import DelayedMessage, KeyRule, OnKey
 from delaystore.operations import Operations
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.records import LoadPhase, OperationState
+from delaystore.stores.records import LoadPhase, OperationState, name_of_load
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.testing import RecordingTransport
 from delaystore.transports.abc import Outcome, OutcomeKind
 from tests.dispatching import wait_until
-from tests.integration.loading import load, row, rows, staged, staging_of
-from tests.integration.sql_stores import url_for
+from tests.integration.loading import end_lease, load, row, rows, staged, staging_of
+from tests.integration.sql_stores import execute, query, url_for
 
 pytestmark = pytest.mark.long_runs("partitions", "mariadb")
 
@@ -104,11 +104,58 @@ def test_a_cancelled_load_is_loaded_again_only_if_that_is_meant(
 ) -> None:
     load(database_url, "spring", rows(5))
     operations.loads.cancel("spring")
-    with pytest.raises(ConfigurationError, match=r"the load 'spring' was cancelled by ada at .*pass the option again"):
+    with pytest.raises(ConfigurationError, match=r"the load 'spring' was cancelled by ada at .*set the option again"):
         load(database_url, "spring", rows(5))
     assert load(database_url, "spring", rows(7), again=True).stored == 7
     found = operations.loads.get("spring")
     assert (found.state, found.stored, found.cancelled, found.waiting) == (LoadPhase.WAITING, 7, 0, 7)
+
+
+def test_a_load_is_not_loaded_again_before_its_cancel_has_reached_all_of_it(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", rows(3, "first"))
+    begun = operations.loads.begin_cancel("spring")
+    with pytest.raises(ConfigurationError, match=r"'spring' is not loaded again, because messages of it still wait"):
+        load(database_url, "spring", rows(2, "second"), again=True)
+    assert operations.run(begun.operation_id).changed == 3
+    load(database_url, "spring", rows(2, "second"), again=True)
+    assert ids(operations, SPRING) == [each.message_id for each in rows(2, "second")]
+
+
+def test_nothing_is_left_of_a_load_that_is_loaded_again(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", rows(3))
+    operations.loads.cancel("spring")
+    ((first,),) = query(database_url, "SELECT number FROM sales_delayed_loads")
+    pause = "INSERT INTO sales_delayed_destinations (name, paused, resuming, changed, changed_by) VALUES"
+    execute(database_url, f"{pause} ('{name_of_load(first)}', 1, 0, '2026-01-01 00:00:00.000000', 'ada')")
+    load(database_url, "spring", rows(3), again=True)
+    assert query(database_url, "SELECT * FROM sales_delayed_load_changes") == []
+    assert query(database_url, "SELECT * FROM sales_delayed_destinations") == []
+
+
+def test_a_failed_load_stays_paused_until_it_is_resumed(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    failed = staging_of(database_url)
+    failed.begin(LoadKey("spring"))
+    operations.loads.pause("spring")
+    failed.discard()
+    load(database_url, "spring", due(store, rows(3)))
+    assert operations.loads.get("spring").paused
+    assert Dispatcher(store, RecordingTransport()).dispatch_due().delivered == 0
+    assert operations.loads.resume("spring") == 3
+
+    failed = staging_of(database_url)
+    failed.begin(LoadKey("autumn"))
+    operations.loads.pause("autumn")
+    failed.discard()
+    operations.loads.resume("autumn")
+    end_lease(database_url)
+    assert cleanup(StoreOptions(store=database_url, endpoint="sales")).loads == ("autumn",)
+    assert [each.load_id for each in operations.loads.list()] == ["spring"]
 
 
 def test_a_load_that_is_cancelled_while_it_is_staged_stores_nothing(

@@ -729,18 +729,22 @@ def test_a_body_that_mariadb_would_not_take_is_named(mariadb_url: str) -> None:
 def test_only_loads_without_a_name_are_forgotten(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load(database_url, new_load_id(), rows(1, "a"))
+    past = store.now() - timedelta(seconds=1)
+    load(database_url, new_load_id(), [replace(row("a"), due_time=past, next_attempt=past)])
+    due_later = new_load_id()
+    load(database_url, due_later, [row("b")])
     by_users = {"unnamed but not by us", "unnamed-november", f"{new_load_id()}-2", "named"}
     for load_id in by_users:
         load(database_url, load_id, rows(1, load_id))
     cleanup(options(database_url))
-    assert len(list_loads(options(database_url))) == 5
+    assert len(list_loads(options(database_url))) == 6
     monkeypatch.setattr(_registry, "UNNAMED_KEPT", timedelta(0))
     assert cleanup(options(database_url)).loads == ()
-    assert len(list_loads(options(database_url))) == 5  # a message of each waits
-    store.cancel("a-00000")
+    assert len(list_loads(options(database_url))) == 6  # a message of each waits
+    store.cancel("a")
+    store.cancel("b")
     assert cleanup(options(database_url)).loads == ()
-    assert {status.load_id for status in list_loads(options(database_url))} == by_users
+    assert {status.load_id for status in list_loads(options(database_url))} == {*by_users, due_later}
 
 
 def test_one_load_is_known_by_its_id(store: SqlDelayedMessageStore, database_url: str) -> None:
