@@ -68,12 +68,14 @@ class _Staged(NamedTuple):
     """Figures about the staged rows.
 
     `earliest`: the first next attempt, also of rows that were left out; None: nothing was staged. `due`: the first and
-    the last due time; none without rows. `fit`: there are no rows but those to be stored, and none with a key.
+    the last due time; none without rows. `plain` and `keyed`: how many are to be stored, without a key and with one.
+    `fit`: there are no rows but those to be stored, and none with a key.
     """
 
     earliest: datetime | None = None
     due: Sequence[Any] = ()
-    has_keys: bool = False
+    plain: int = 0
+    keyed: int = 0
     fit: bool = False
 
 
@@ -142,7 +144,10 @@ class Promotion:
         self._staged_rows = self._check(connection)
         staged = self._staged().order_by(*in_order(self._staging))
         statement = insert(table).from_select(_COLUMNS, staged, include_defaults=False)
-        return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+        stored = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+        if stored != self._staged_rows.plain:
+            raise self._lost(stored, self._staged_rows.plain)
+        return stored
 
     def _keep(self, connection: Connection, _: Table) -> int:
         """All rows are in it, as checked before; they are counted once more before it is attached."""
@@ -237,6 +242,8 @@ class Promotion:
         if earliest is not None:
             self._replaced = self._count_replaced(bound)
             stored, keyed, left_out = self._store(bound)
+            if self._on_duplicate is OnDuplicate.ERROR and stored + keyed + left_out != expected:
+                raise self._lost(stored + keyed + left_out, expected)
             self._note_replaced(bound)
             bound.stored(earliest)
             # without keys, a replaced row counts as two in some databases
@@ -312,18 +319,21 @@ class Promotion:
         for row in chosen:
             found[max(row[0], _left_out(row[0]))] += row[1]
         if dict(found) != self._expected:
-            raise LoadLostError(
-                f"{sum(found.values())} rows of the load {self._key.load_id!r} are left where "
-                f"{sum(self._expected.values())} were staged (a database that crashes loses staged rows); "
-                "nothing of it was stored; run it again"
-            )
+            raise self._lost(sum(found.values()), sum(self._expected.values()))
         winners = [row for row in chosen if row[0] in self._expected]
-        has_keys = any(row[2] for row in winners)
+        keyed = sum(row[2] for row in winners)
         return _Staged(
             earliest=min(row[3] for row in chosen),
             due=(min(row[4] for row in winners), max(row[5] for row in winners)) if winners else (),
-            has_keys=has_keys,
-            fit=len(rows) == len(winners) and not has_keys,
+            plain=sum(row[1] for row in winners) - keyed,
+            keyed=keyed,
+            fit=len(rows) == len(winners) and not keyed,
+        )
+
+    def _lost(self, left: int, staged: int) -> LoadLostError:
+        return LoadLostError(
+            f"{left} rows of the load {self._key.load_id!r} are left where {staged} were staged (a database that "
+            "crashes loses staged rows); nothing of it was stored; run it again"
         )
 
     def _store(self, bound: BoundSqlStore) -> tuple[int, int, int]:
@@ -370,7 +380,7 @@ class Promotion:
         One after the other: a bulk partition does not support keys. Returns how many were stored, and how many left
         out.
         """
-        if not self._staged_rows.has_keys:
+        if not self._staged_rows.keyed:
             return 0, 0
         connection, staging, stored = bound.connection, self._staging, list[str]()
         columns = [*message_columns(staging), staging.c[MESSAGE_KEY], staging.c[NOT_AFTER]]

@@ -157,8 +157,11 @@ class PartitionCleanup:
             self._drop_if(self._is_empty)
 
     def drop_unattached(self) -> None:
-        """Drop one whose maker needs it no more; where that cannot be, free its message_ids. Attached ones stay."""
-        if not self.remove_unattached():
+        """Remove one as `remove_unattached`, once its maker has it no more; where that cannot be, free its message_ids.
+
+        The rows of a staging stay: its load may still insert them.
+        """
+        if not self.remove_unattached() and not self._table.is_staging:
             self._table.unless_locked(self._free)
 
     def remove_unattached(self) -> bool:
