@@ -7,14 +7,14 @@ from datetime import timedelta
 import pytest
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, MessageFilter
-from delaystore.bulk.options import OnDuplicate, StoreOptions
-from delaystore.bulk.staging import LoadKey, cleanup
+from delaystore.bulk.options import OnDuplicate, StoreOptions, replacing
+from delaystore.bulk.staging import LoadKey, _promotion, cleanup
 from delaystore.dispatcher import Dispatcher
 from delaystore.errors import ConfigurationError, InvalidMessageError, LoadLostError
 from delaystore.message import DelayedMessage, KeyRule, OnKey
 from delaystore.operations import Operations
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.records import LoadPhase, OperationState, name_of_load
+from delaystore.stores.records import LoadPhase, OperationState, Way, name_of_load
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.testing import RecordingTransport
 from delaystore.transports.abc import Outcome, OutcomeKind
@@ -253,6 +253,35 @@ def test_messages_with_keys_belong_to_their_load(
     store.store_keyed(row("e", key="1"), rule)  # it takes the place of "a", in the load as well
     assert operations.loads.get("spring").replaced == 1
     assert operations.loads.cancel("spring").changed == 2
+
+
+def test_messages_of_one_load_that_replace_each_other_are_replaced_ones(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    messages = [row(name, number, key="1") for number, name in enumerate("abc")]
+    load(database_url, "spring", messages, key_rule=KeyRule(OnKey.REPLACE))
+    assert ids(operations, SPRING) == ["c"]
+    found = operations.loads.get("spring")
+    assert (found.stored, found.waiting, found.replaced, found.delivered) == (3, 1, 2, 0)
+
+
+@pytest.mark.parametrize("keys", ["12", "21", "34", "31"])
+def test_messages_whose_ids_come_again_are_replaced_ones(
+    store: SqlDelayedMessageStore,
+    operations: Operations,
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    keys: str,
+) -> None:
+    monkeypatch.setattr(_promotion, "LOOKED_AT", 1)
+    rule = KeyRule(OnKey.REPLACE)
+    load(database_url, "spring", [row("a", key="1"), row("b", 1, key="2"), row("c", 2)], key_rule=rule)
+    new = [row("a", key=keys[0]), row("b", 1, key=keys[1])]
+    load(database_url, "autumn", new, OnDuplicate.REPLACE, key_rule=rule, noted_as=replacing(Way.LOAD))
+    found = operations.loads.get("spring")
+    assert (found.waiting, found.replaced, found.cancelled, found.delivered) == (1, 2, 0, 0)
+    assert ids(operations, MessageFilter(load="autumn")) == ["a", "b"]
+    assert operations.loads.get("autumn").replaced == 0
 
 
 def test_a_message_that_is_kept_stays_out_of_the_load(

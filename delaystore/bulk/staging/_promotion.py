@@ -40,7 +40,10 @@ TRIES: Final = 5
 CLAIM_TIMEOUT: Final = 600.0
 """Seconds to wait for dispatchers' leases on messages that are to be replaced."""
 LOOKED_AT: Final = 10_000
-"""Waiting messages that are locked at once, for a moment, to see whether dispatchers have them."""
+"""Message ids in one statement: its text has room in a packet of MariaDB, and searches go by the primary key.
+
+So many waiting messages are locked at once, for a moment, to see whether dispatchers have them.
+"""
 INDEXED: Final = 300
 """Ids from which the staging gets an index; without one, PostgreSQL 13 compares each row with each id."""
 LISTED: Final = 500_000
@@ -215,9 +218,9 @@ class Promotion:
                 # by the token: PostgreSQL and SQLite have one namespace for the indexes of all tables
                 Index(f"{self._token}_ids", self._staging.c.message_id).create(bound.connection, checkfirst=True)
         claimed: list[str] = []
-        for start in range(0, len(ids), LOOKED_AT):
+        for some in _chunks(ids):
             with self._holding() as bound:
-                claimed += self._look_at(bound, ids[start : start + LOOKED_AT])
+                claimed += self._look_at(bound, some)
         return claimed
 
     def _look_at(self, bound: BoundSqlStore, ids: Sequence[str]) -> list[str]:
@@ -388,7 +391,9 @@ class Promotion:
         rows = connection.execute(keyed).all()
         due_times = self._due_times_of_replaced(connection)
         replaced = self._holders_of_keys(connection)
-        former = bound.loads_of(list(replaced))
+        former = dict[str, int]()
+        for ids in _chunks(sorted(replaced.union(due_times))):
+            former.update(bound.loads_of(ids))
         for row in rows:
             message = to_readable_message(row, row.message_key, row.not_after)
             try:
@@ -410,8 +415,10 @@ class Promotion:
         live = self._database.live
         of_load = update(live).values({live.c[LOAD]: self._number})
         these = of_load.where(self._database.dialect.among(live.c.message_id, "ids"))
-        connection.execute(these, {"ids": stored})
-        LoadChanges(bound).note(Counter(former.values()), LoadChange.REPLACED)
+        left = sum(connection.execute(these, {"ids": ids}).rowcount for ids in _chunks(stored))
+        gone = Counter(former[message_id] for message_id in replaced & former.keys())
+        gone[self._number] += len(stored) - left  # by later rows of the load, with the same key
+        LoadChanges(bound).note(+gone, LoadChange.REPLACED)
         self._replaced += len(replaced)
         return len(stored), len(rows) - len(stored)
 
@@ -445,7 +452,7 @@ class Promotion:
         """
         try:
             with self._database.dialect.savepoint(bound.connection):
-                if bound.cancel(message.message_id) is ManagementOutcome.BEING_DISPATCHED:
+                if bound.cancel(message.message_id, how=None) is ManagementOutcome.BEING_DISPATCHED:
                     raise MessageBeingDispatchedError([message.message_id])
                 if bound.store_keyed(message, self._key_rule) != message.message_id:
                     raise _KeyKeptError
@@ -483,6 +490,11 @@ class Promotion:
 
     def _chosen(self) -> ColumnElement[bool]:
         return self._staging.c[ATTEMPT].in_(list(self._expected))
+
+
+def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The ids, LOOKED_AT at a time."""
+    return (ids[start : start + LOOKED_AT] for start in range(0, len(ids), LOOKED_AT))
 
 
 _Number = TypeVar("_Number", int, ColumnElement[int])
