@@ -325,7 +325,7 @@ def _count_parquet(path: Path, _: DataFiles) -> int:
 
 
 def _count_sheet(path: Path, files: DataFiles) -> int:
-    return sum(1 for _ in sheet_rows(path, files.sheet)) - 1
+    return max(0, sum(1 for _ in sheet_rows(path, files.sheet)) - 1)
 
 
 _COUNTERS: Final[Mapping[Kind, Callable[[Path, DataFiles], int]]] = {

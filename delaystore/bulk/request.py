@@ -16,7 +16,7 @@ import pyarrow as pa
 from delaystore.bulk.attempts import promote, stage
 from delaystore.bulk.columns import is_known
 from delaystore.bulk.conversion import FirstRows, plan_conversion
-from delaystore.bulk.csv_files import csv_form
+from delaystore.bulk.csv_files import csv_form, separator_line_error
 from delaystore.bulk.files import DataFiles, Kind, can_be_checked, count_rows
 from delaystore.bulk.options import OnDuplicate, new_load_id, write_options
 from delaystore.bulk.preview import DueCounts, LoadPreview, preview_of
@@ -229,6 +229,8 @@ def check_columns(request: LoadRequest) -> None:
     and Parquet files that differ.
     """
     files = request.files
+    if files.form is not None and files.form.names_separator:
+        raise separator_line_error()
     if files.elsewhere or not all(map(can_be_checked, files.local)) or any(map(_in_column, files.local)):
         return
     columns = _columns_of(files, request.mapping)

@@ -324,7 +324,7 @@ def read_with(files: "DataFiles", separator: str | None, sheet: str | None = Non
 def report_form(files: "DataFiles") -> None:
     """Report how CSV files are written, unless with commas in UTF-8."""
     form = files.form
-    if form is not None and str(form) != str(type(form)()):
+    if form is not None and not form.is_usual:
         print_note(f"note: CSV with the {form}")
 
 
