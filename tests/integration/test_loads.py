@@ -8,7 +8,7 @@ import pytest
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, MessageFilter
 from delaystore.bulk.options import OnDuplicate, StoreOptions, replacing
-from delaystore.bulk.staging import LoadKey, _promotion, cleanup
+from delaystore.bulk.staging import LoadKey, cleanup
 from delaystore.dispatcher import Dispatcher
 from delaystore.errors import ConfigurationError, InvalidMessageError, LoadLostError
 from delaystore.message import DelayedMessage, KeyRule, OnKey
@@ -267,13 +267,8 @@ def test_messages_of_one_load_that_replace_each_other_are_replaced_ones(
 
 @pytest.mark.parametrize("keys", ["12", "21", "34", "31"])
 def test_messages_whose_ids_come_again_are_replaced_ones(
-    store: SqlDelayedMessageStore,
-    operations: Operations,
-    database_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    keys: str,
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str, keys: str
 ) -> None:
-    monkeypatch.setattr(_promotion, "LOOKED_AT", 1)
     rule = KeyRule(OnKey.REPLACE)
     load(database_url, "spring", [row("a", key="1"), row("b", 1, key="2"), row("c", 2)], key_rule=rule)
     new = [row("a", key=keys[0]), row("b", 1, key=keys[1])]

@@ -324,7 +324,11 @@ def test_a_row_that_replaces_its_like_differs_from_all_before_it(
     assert everything(store)["m-00001"] == later
 
 
-def test_keys_go_by_their_rule(store: SqlDelayedMessageStore, database_url: str) -> None:
+@pytest.mark.parametrize("looked_at", [1, 10_000])
+def test_keys_go_by_their_rule(
+    store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch, looked_at: int
+) -> None:
+    monkeypatch.setattr(_promotion, "LOOKED_AT", looked_at)
     store.store(row("waits", key="k"))
     messages = [row("later", 9, key="k"), row("sooner", 8, key="k"), row("other", 7, key="l"), *rows(3)]
     with pytest.raises(DuplicateKeyError, match="the message 'waits' already waits with the key 'k'"):

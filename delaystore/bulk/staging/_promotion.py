@@ -40,9 +40,9 @@ TRIES: Final = 5
 CLAIM_TIMEOUT: Final = 600.0
 """Seconds to wait for dispatchers' leases on messages that are to be replaced."""
 LOOKED_AT: Final = 10_000
-"""Message ids in one statement: its text has room in a packet of MariaDB, and searches go by the primary key.
+"""Message ids in one statement: it fits into a packet of MariaDB, and it searches by the primary key.
 
-So many waiting messages are locked at once, for a moment, to see whether dispatchers have them.
+Waiting messages that are locked at once, for a moment, to see whether dispatchers have them.
 """
 INDEXED: Final = 300
 """Ids from which the staging gets an index; without one, PostgreSQL 13 compares each row with each id."""
@@ -300,7 +300,8 @@ class Promotion:
             raise _FinishedError(finished)
         if row is not None and row.cancelled_at is not None:
             raise LoadLostError(
-                f"the load {self._key.load_id!r} was cancelled by {row.cancelled_by}; nothing of it was stored"
+                f"the load {self._key.load_id!r} was cancelled by {row.cancelled_by}; nothing of it was stored; choose "
+                "another load id, or set the option again, which loads it once more"
             )
         if row is None or row.token != self._token:
             raise LoadLostError(

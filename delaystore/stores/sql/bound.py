@@ -426,7 +426,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
     def cancel(
         self, message_id: str, *, change: Change | None = None, how: LoadChange | None = LoadChange.CANCELLED
     ) -> ManagementOutcome:
-        """`how`: as what the message's load counts it; None: the caller notes that."""
+        """`how`: how the message leaves its load; None: the caller notes that."""
         check_message_id(message_id)
         self.written()
         return self._manage(self._sql.cancel, {"id": message_id}, change, how=how)
@@ -534,7 +534,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
     ) -> ManagementOutcome:
         """Change the message of `values["id"]`, and note `change` with the message as it was before.
 
-        `how`: as what its load counts it, unless a message replaces it; None: it does not.
+        `how`: how the message leaves its load, unless `change` replaces it; None: that is not noted here.
         """
         table, dialect = self._sql.table, self._dialect
         before = None if change is None else AuditTrail(self).before(values["id"])
