@@ -413,7 +413,7 @@ def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
         duplicates = {"in_the_files": report.twice, "waiting": report.waiting, "examples": list(report.examples)}
         print_document(
             {
-                "load_id": report.load_id,
+                "load_id": report.given.load_id,
                 "would_store": report.would_store,
                 "obstacles": obstacles,
                 "duplicates": None if report.twice is None else duplicates,

@@ -321,14 +321,12 @@ def _counted(
     twice, waiting, examples = duplicates
     with closing(open_load_store(request.given)) as store:
         return DryRun(
-            load_id=request.given.load_id,
+            given=request.given,
             messages=sum(sum(numbers.values()) for numbers in counts.values()),
             rejects=Rejects(bad),
             twice=twice,
             waiting=waiting,
             examples=examples,
-            on_duplicate=request.given.on_duplicate,
-            stops_at_rejects=request.given.rejects is None,
             preview=preview_of(counts, store.store if stored else None),
             seconds=time.monotonic() - clock,
         )
