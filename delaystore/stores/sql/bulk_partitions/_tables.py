@@ -113,15 +113,14 @@ class PartitionTable:
 
     def is_announced(self) -> bool:
         """Whether inserts search it; False also where it is gone."""
-        return bool(
-            self.execute(_INHERITS, parent=quoted_name(self.partitioning.parent, self.connection.dialect)).scalar()
-        )
+        return self._is_child_of(self.partitioning.parent)
 
     def is_attached(self) -> bool:
         """Whether its messages wait; False also where it is gone."""
-        return bool(
-            self.execute(_INHERITS, parent=quoted_name(self.partitioning.live, self.connection.dialect)).scalar()
-        )
+        return self._is_child_of(self.partitioning.live)
+
+    def _is_child_of(self, parent: Table) -> bool:
+        return bool(self.execute(_INHERITS, parent=quoted_name(parent, self.connection.dialect)).scalar())
 
     def unless_locked(
         self, action: Callable[[], object], *, lock_wait: float = SHORT_WAIT, timeout: float = 0.0
