@@ -872,12 +872,14 @@ def test_a_stream_goes_on_after_its_staging_was_removed(store: SqlDelayedMessage
     first.promote([staged(first, rows(2))], OnDuplicate.ERROR)
     end_lease(database_url)
     assert len(cleanup(options(database_url)).tables) == 1
-    assert [status.state for status in list_loads(options(database_url))] == [LoadState.FINISHED]
+    (found,) = list_loads(options(database_url))
+    assert found.state is LoadState.FINISHED
     again = staging_of(database_url)
     assert again.join(LoadKey("query", 0)) is not None
     assert again.join(LoadKey("query", 1)) is None
     assert again.promote([staged(again, rows(2, "n"))], OnDuplicate.ERROR).stored == 2
     assert store.count() == 4
+    assert [status.began for status in list_loads(options(database_url))] == [found.began]
 
 
 @pytest.mark.long_runs("partitions", "mariadb", "sqlite")

@@ -103,7 +103,9 @@ class Registry:
         same = self._table.c.token == token
         values: dict[str, Any] = {"heartbeat": now, "lease_until": now + lease}
         if not connection.execute(self._update(key.load_id).where(same).values(values)).rowcount:
-            values |= {"token": token, "began": now, **_values_of(owner)}
+            columns = self._table.c  # a stream that goes on is the same load, which operations may be changing
+            began = case((columns.finished_at.is_(None), literal(now, columns.began.type)), else_=columns.began)
+            values |= {"token": token, "began": began, **_values_of(owner)}
             connection.execute(self._update(key.load_id).values(values))
             without = self._update(key.load_id).where(self._table.c.number.is_(None))  # an earlier release has made it
             connection.execute(without.values(number=new_number()))
