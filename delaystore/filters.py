@@ -3,10 +3,9 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final, Self
-from zoneinfo import ZoneInfo
 
 from delaystore.errors import InvalidMessageError
 from delaystore.message import (
@@ -21,7 +20,7 @@ from delaystore.message import (
     span_of,
     utc,
 )
-from delaystore.text import exact_duration_text, parse_time, time_text, zone
+from delaystore.text import exact_duration_text, first_shown, parse_time, time_text, zone
 
 ALL: Final = "all"
 """The member of a filter's document that means everything."""
@@ -260,7 +259,6 @@ EVERYTHING: Final = MessageFilter()
 
 
 _DAY: Final = timedelta(days=1)
-_SECOND: Final = timedelta(seconds=1)
 _NOTHING: Final = timedelta(0)
 
 
@@ -318,24 +316,9 @@ class Shift:
         """The new due time in UTC of a message that is due at `due_time`; None: that is out of range."""
         days = self.days
         try:
-            start = _days_later(due_time, days, zone(self.time_zone)) if days and self.time_zone else due_time
-            found = start + (self.by - days)
+            if days and self.time_zone is not None:
+                due_time = first_shown(due_time.astimezone(zone(self.time_zone)) + days)  # by the zone's clocks
+            found = due_time + (self.by - days)
         except OverflowError:
             return None
         return found if EARLIEST_DUE_TIME <= found <= LATEST_DUE_TIME else None
-
-
-def _days_later(due_time: datetime, days: timedelta, clocks: ZoneInfo) -> datetime:
-    """The time in UTC at which the clocks show the same as at `due_time`, days later."""
-    local = due_time.astimezone(clocks) + days  # by its clocks: Python adds within a time zone, with fold 0
-    before, after = local.utcoffset(), local.replace(fold=1).utcoffset()
-    assert before is not None
-    assert after is not None
-    if before >= after:
-        return local.astimezone(UTC)
-    late = local.astimezone(UTC).replace(microsecond=0)
-    early = late - (after - before)
-    while late - early > _SECOND:  # the clocks change after `early`, and at `late` at the latest
-        middle = (early + (late - early) / 2).replace(microsecond=0)
-        early, late = (middle, late) if middle.astimezone(clocks).utcoffset() == before else (early, middle)
-    return late

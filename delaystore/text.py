@@ -159,6 +159,24 @@ def zone(name: str) -> ZoneInfo:
         raise ConfigurationError(f"the time zone {name!r} is unknown; write it as in Europe/Berlin or UTC") from None
 
 
+_SECOND: Final = timedelta(seconds=1)
+
+
+def first_shown(local: datetime) -> datetime:
+    """When the clocks of `local` show it first, in UTC; if they skip it, the first moment after the gap."""
+    first, second = (local.replace(fold=fold) for fold in (0, 1))
+    before, after = first.utcoffset(), second.utcoffset()
+    assert before is not None
+    assert after is not None
+    if before >= after:
+        return first.astimezone(UTC)
+    early, late = (each.astimezone(UTC).replace(microsecond=0) for each in (second, first))
+    while late - early > _SECOND:  # the clocks change after `early`, and at `late` at the latest
+        middle = (early + (late - early) / 2).replace(microsecond=0)
+        early, late = (middle, late) if middle.astimezone(local.tzinfo).utcoffset() == before else (early, middle)
+    return late
+
+
 def parse_time(text: str) -> datetime:
     """Parse a time in a form of RFC 3339 or ISO 8601.
 
@@ -417,9 +435,9 @@ TIME_OF_FAILURE: Final = "NServiceBus.TimeOfFailure"
 FAILED_QUEUE: Final = "NServiceBus.FailedQ"
 FAILURE_COUNT: Final = "delaystore.failure-count"
 DUE_TIME: Final = "delaystore.due-time"
-NOT_AFTER: Final = "delaystore.not-after"
+NOT_AFTER_HEADER: Final = "delaystore.not-after"
 """The latest delivery of a message that an ingress takes."""
-MAX_LATE: Final = "delaystore.max-late"
+MAX_LATE_HEADER: Final = "delaystore.max-late"
 """The same, in milliseconds after the due time."""
 EXPIRATION: Final = "delaystore.expiration"
 """Keeps a message's own expiration where it must not take effect: in the error queue and in native delays."""

@@ -354,20 +354,18 @@ def _times(columns: Columns, zones: Column | None, options: WriteOptions, began:
     column, delay = columns.get("due_time"), columns.get("delay")
     if column is not None and delay is not None:
         raise ConfigurationError(f"columns {column.name} and {delay.name} both give the due time; drop one")
-    is_local = delay is None and not (column is not None and is_instant(column.type))
-    if zones is not None and not is_local and options.window is None:
-        raise ConfigurationError(
-            f"the option zoneColumn is for local times, and column {(delay or column or zones).name} has none; leave "
-            "it out"
-        )
-    if delay is not None:
-        return _spans(delay, "delay", began)
-    if column is None:
+    given = delay if column is None else column
+    if given is None:
         raise ConfigurationError(
             "no column says when messages are due: name one due_time (timestamp) or delay (seconds); "
             f"the columns are {columns}"
         )
-    return _instants(column, "due_time", zones, options)
+    has_local_times = delay is None and not is_instant(given.type)
+    if zones is not None and not has_local_times and options.window is None:
+        raise ConfigurationError(
+            f"the option zoneColumn is for local times, and column {given.name} has none; leave it out"
+        )
+    return _instants(given, "due_time", zones, options) if delay is None else _spans(delay, "delay", began)
 
 
 def _limits(columns: Columns, zones: Column | None, options: WriteOptions) -> MakeLimits:

@@ -4,12 +4,13 @@ The dialect is RFC 4180: a quote in a quoted field is doubled, and a backslash i
 """
 
 import csv
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,7 +21,9 @@ BATCH: Final = 10_000
 """Rows of a batch."""
 _NAMES: Final = {"\r\n": "CR LF", "\n": "LF", "\r": "CR"}
 _UTF_8: Final = "UTF-8"
-_BOMS: Final = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_UTF_16_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
+_SEPARATOR_LINE: Final = re.compile(r'("?)sep=([^"\r\n\0])\1[\r\n]*', re.IGNORECASE)
+"""A first line that names the separator, and is no row. Excel reads it, and programs write it for Excel."""
 _LONGEST: Final = 2**31 - 1
 """Of a field, in characters; more than Spark can hold."""
 
@@ -46,13 +49,15 @@ class CsvForm:
     """How a CSV file is written.
 
     `encoding`: UTF-8 or UTF-16, where each may begin with a byte order mark; `line_end`: of its rows, None: it has no
-    line end. `header`: the fields of its first row; none: it has no rows.
+    line end. `header`: the fields of its first row; none: it has no rows. `names_separator`: there is a line such as
+    sep=; before that.
     """
 
     separator: str = COMMA
     encoding: str = _UTF_8
     line_end: str | None = None
     header: tuple[str, ...] = ()
+    names_separator: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -70,21 +75,31 @@ class CsvForm:
         """The usual name of the line end; None: there is none."""
         return None if self.line_end is None else _NAMES[self.line_end]
 
+    @property
+    def is_usual(self) -> bool:
+        """Whether it has commas, in UTF-8."""
+        return (self.separator, self.encoding) == (COMMA, _UTF_8)
+
     def __str__(self) -> str:
         """The separator and the encoding, such as "separator ';' (semicolon), UTF-8"."""
         name = SEPARATORS.get(self.separator)
-        return f"separator {self.separator!r}{f' ({name})' if name else ''}, {self.encoding}"
+        named = ", named in the first line" if self.names_separator else ""
+        return f"separator {self.separator!r}{f' ({name})' if name else ''}{named}, {self.encoding}"
 
 
 def csv_form(path: Path, separator: str | None = None) -> CsvForm:
     """Find how a file is written, from its first bytes and its header line.
 
-    `separator`: None: the one of SEPARATORS that makes the most columns and splits no quoted name; the first of these,
-    if several do.
+    `separator`: None: the one that the first line names, or else the one of SEPARATORS that makes the most columns and
+    splits no quoted name; the first of these, if several do.
     ConfigurationError for a file that cannot be read.
     """
     with read_errors(path), open_file(path) as binary:
-        encoding = _BOMS.get(binary.read(2), _UTF_8)
+        encoding = "UTF-16" if binary.read(2) in _UTF_16_BOMS else _UTF_8
+    with _opened(path, encoding) as stream:
+        named = _SEPARATOR_LINE.fullmatch(stream.readline())
+    if separator is None and named is not None:
+        separator = named[2]
     found, refused = [], []
     for sign in SEPARATORS if separator is None else (separator,):
         try:
@@ -99,7 +114,7 @@ def csv_form(path: Path, separator: str | None = None) -> CsvForm:
                 f"{str(path)!r} has NUL characters in its header line: it is UTF-16 without a byte order mark, or no "
                 "text; save it as UTF-8"
             )
-        form = CsvForm(sign, encoding, _line_end(first.text), tuple(first.fields))
+        form = CsvForm(sign, encoding, _line_end(first.text), tuple(first.fields), named is not None)
         if separator is not None and any(other in form.header[0] for other in SEPARATORS):
             check_columns_of(path, form)
         found.append(form)
@@ -115,6 +130,14 @@ def check_columns_of(path: Path, form: CsvForm) -> None:
             f"{str(path)!r} cannot be loaded: its header line is one column, {form.header[0]!r}, with the {form}; name "
             "another separator with the option separator"
         )
+
+
+def separator_line_error() -> ConfigurationError:
+    """The refusal of files whose first line names the separator, where Spark reads them."""
+    return ConfigurationError(
+        "the files begin with a line that names the separator, which Spark reads as the header line; remove that line, "
+        "or send each file with `delaystore send --file`"
+    )
 
 
 def count_csv(path: Path, form: CsvForm) -> int:
@@ -150,19 +173,27 @@ def csv_rows(path: Path, form: CsvForm) -> Iterator[list[CsvRow]]:
         yield chunk
 
 
-def _read(path: Path, separator: str, encoding: str) -> Iterator[CsvRow]:
-    """All rows, the header among them."""
+@contextmanager
+def _opened(path: Path, encoding: str) -> Iterator[TextIOWrapper]:
     codec = "utf-8-sig" if encoding == _UTF_8 else encoding
     with read_errors(path), open_file(path) as binary, TextIOWrapper(binary, codec, newline="") as stream:
+        yield stream
+
+
+def _read(path: Path, separator: str, encoding: str) -> Iterator[CsvRow]:
+    """All rows, the header among them, but no line that names the separator."""
+    with _opened(path, encoding) as stream:
         lines: list[str] = []
+        first = stream.readline()
+        above = 0 if _SEPARATOR_LINE.fullmatch(first) is None else 1
 
         def read() -> Iterator[str]:
-            for line in stream:
+            for line in chain([first] if first and not above else (), stream):
                 lines.append(line)
                 yield line
 
         rows = csv.reader(read(), strict=True, delimiter=separator)
-        begin, end = 1, None
+        begin, end = above + 1, None
         try:
             for fields in rows:
                 last = lines[-1]
@@ -170,18 +201,20 @@ def _read(path: Path, separator: str, encoding: str) -> Iterator[CsvRow]:
                 if end is None:
                     end = _line_end(last)
                 elif found != end and found in _NAMES:
+                    line = above + rows.line_num
                     raise ConfigurationError(
-                        f"{str(path)!r} has two kinds of line ends (its first row: {_NAMES[end]}, line "
-                        f"{rows.line_num}: {_NAMES[found]}); use one kind"
+                        f"{str(path)!r} has two kinds of line ends (its first row: {_NAMES[end]}, line {line}: "
+                        f"{_NAMES[found]}); use one kind"
                     )
                 if fields:
                     yield CsvRow(begin, fields, last if len(lines) == 1 else "".join(lines))
-                begin = rows.line_num + 1
+                begin = above + rows.line_num + 1
                 lines.clear()
         except csv.Error:
+            line = above + rows.line_num
             raise ConfigurationError(
                 f"{str(path)!r} is no CSV in the row that begins at line {begin}: a quote is not closed, or there is "
-                f"text behind a closing quote (line {rows.line_num}); double the quotes inside of quoted fields, or "
+                f"text behind a closing quote (line {line}); double the quotes inside of quoted fields, or "
                 f"name another separator than {separator!r} with the option separator"
             ) from None
 

@@ -33,11 +33,12 @@ from delaystore.bulk.values import (
     check_keys,
     check_message_ids,
     joined,
+    known_zones,
     of_columns,
     of_maps,
     readable,
 )
-from delaystore.errors import ConfigurationError, InvalidMessageError
+from delaystore.errors import InvalidMessageError
 from delaystore.message import PROPERTY_TYPES, check_headers, check_properties
 from delaystore.stores.sql.codec import encode_mapping, untagged
 from delaystore.text import AmbiguousJsonError, DeepJsonError, parse_json, parse_time
@@ -133,7 +134,6 @@ _FARTHEST: Final = LATEST - EARLIEST
 _FARTHEST_SECONDS: Final = _FARTHEST // _SECOND + 1
 _DECIMAL_MICROSECOND: Final = Decimal("0.000001")
 _NO_OFFSET: Final = "due_time has no time zone (see the option timeZone)"
-_NO_ZONE: Final = "time zone is unknown; write it as in Europe/Berlin or UTC"
 _NO_NUMBER: Final = "delay is not a finite number of seconds, such as 90 or 0.5"
 _NUMBER: Final = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,9})?)\s*", re.ASCII | re.IGNORECASE)
 
@@ -162,18 +162,14 @@ def zoned_times(
     """
     times = batch.column(index)
     read = _written if pa.types.is_string(times.type) else _shown
-    names = readable(batch.column(zones), "time zone", faults).dictionary_encode(null_encoding="encode")
+    names = known_zones(batch.column(zones), faults).dictionary_encode(null_encoding="encode")
     found, rows = [pa.array([], pa.int64())], [pa.array([], pa.int64())]
     reasons = [pa.array([], pa.string())]
     for number, name in enumerate(names.dictionary.to_pylist()):
         rows.append(pc.indices_nonzero(pc.equal(names.indices, number)).cast(pa.int64()))
         part = Faults()
-        try:
-            of_zone = clock if name is None else LocalClock.of(name, ambiguous)
-            found.append(read(times.take(rows[-1]), of_zone, part))
-        except ConfigurationError:
-            found.append(pa.nulls(len(rows[-1]), pa.int64()))
-            part.add(pa.repeat(True, len(rows[-1])), _NO_ZONE)
+        of_zone = clock if name is None else LocalClock(name, ambiguous)
+        found.append(read(times.take(rows[-1]), of_zone, part))
         wrong = part.reasons()
         reasons.append(pa.nulls(len(rows[-1]), pa.string()) if wrong is None else wrong)
     order = pc.sort_indices(pa.concat_arrays(rows))

@@ -281,6 +281,8 @@ def _common(forms: Mapping[Path, CsvForm]) -> CsvForm:
                 f"the files have different line ends ({str(path)!r}: {other.line_end_name}; others: "
                 f"{form.line_end_name}); load them separately, or use one kind"
             )
+        if [name.lower() for name in other.columns] != [name.lower() for name in form.columns]:
+            raise ConfigurationError(f"the CSV files have different columns ({path}); load them separately")
     return form
 
 
@@ -311,10 +313,6 @@ def bytes_a_row(files: DataFiles) -> int | None:
     return max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=None)
 
 
-def _count_csv(path: Path, files: DataFiles) -> int:
-    return count_csv(path, csv_form(path, files.separator))
-
-
 def _count_lines(path: Path, _: DataFiles) -> int:
     """Lines that are not blank."""
     return sum(1 for _, line in numbered_lines(path) if isinstance(line, bytes) and line.strip(_SPACE))
@@ -325,11 +323,11 @@ def _count_parquet(path: Path, _: DataFiles) -> int:
 
 
 def _count_sheet(path: Path, files: DataFiles) -> int:
-    return sum(1 for _ in sheet_rows(path, files.sheet)) - 1
+    return max(0, sum(1 for _ in sheet_rows(path, files.sheet)) - 1)
 
 
 _COUNTERS: Final[Mapping[Kind, Callable[[Path, DataFiles], int]]] = {
-    Kind.CSV: _count_csv,
+    Kind.CSV: lambda path, files: count_csv(path, csv_form(path, files.separator)),
     Kind.JSON: _count_lines,
     Kind.PARQUET: _count_parquet,
     Kind.XLSX: _count_sheet,

@@ -30,7 +30,7 @@ _MOST_PARTITIONS: Final = 10_000
 """No sample has more positions to make boundaries of."""
 LONGEST_SPREAD: Final = timedelta(days=36_500)
 """Its microseconds are exact as a float."""
-FASTEST: Final = 10_000_000
+MOST_ROWS_PER_SECOND: Final = 10_000_000
 _MOST_DIGITS: Final = 20
 _SHOWN: Final = 40
 """Characters of a wrong value that an error shows."""
@@ -166,7 +166,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         spread=given.duration("spread"),
         ramp=given.duration("ramp"),
         window=None if (window := given.text("window")) is None else SendWindow.parse(window, "the option window"),
-        max_rows_per_second=given.number("maxRowsPerSecond", 0, at_most=FASTEST) or None,
+        max_rows_per_second=given.number("maxRowsPerSecond", 0, at_most=MOST_ROWS_PER_SECOND) or None,
         max_body_bytes=given.number("maxBodyBytes", WriteOptions.max_body_bytes, at_most=_LARGEST_BODY),
         transport=given.text("transport"),
         lease_seconds=given.number("leaseSeconds", WriteOptions.lease_seconds, at_most=_LONGEST_LEASE),
@@ -174,6 +174,8 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     )
     given.nothing_left()
     _check_load_id(read.load_id)
+    if read.again and read.load_id is None:
+        raise ConfigurationError("the option again needs the option loadId; name the load that is loaded once more")
     if read.destination is not None:
         check_destination(read.destination)
     if read.time_zone is not None:

@@ -16,9 +16,9 @@ import pyarrow as pa
 from delaystore.bulk.attempts import promote, stage
 from delaystore.bulk.columns import is_known
 from delaystore.bulk.conversion import FirstRows, plan_conversion
-from delaystore.bulk.csv_files import csv_form
+from delaystore.bulk.csv_files import separator_line_error
 from delaystore.bulk.files import DataFiles, Kind, can_be_checked, count_rows
-from delaystore.bulk.options import OnDuplicate, new_load_id, write_options
+from delaystore.bulk.options import OnDuplicate, WriteOptions, new_load_id, write_options
 from delaystore.bulk.preview import DueCounts, LoadPreview, preview_of
 from delaystore.bulk.rejects import (
     MAX_EXAMPLES,
@@ -81,18 +81,15 @@ class DryRun:
 
     `messages`: rows that can be messages. `twice`: those of them whose id came before in the load, None: duplicates
     were not looked up; `waiting`: ids that wait in the store already, None: this store cannot list them; `examples` of
-    both. `on_duplicate`: the rule for these. `stops_at_rejects`: rows that are rejected have no folder to go to.
-    `preview`: when the messages are due.
+    both. `given`: the load's options. `preview`: when the messages are due.
     """
 
-    load_id: str | None
+    given: WriteOptions
     messages: int
     rejects: Rejects
     twice: int | None
     waiting: int | None
     examples: tuple[str, ...]
-    on_duplicate: OnDuplicate
-    stops_at_rejects: bool
     seconds: float
     preview: LoadPreview = field(default_factory=LoadPreview)
 
@@ -100,11 +97,11 @@ class DryRun:
     def obstacles(self) -> tuple[Obstacle, ...]:
         """Why the load would fail; none: it would not."""
         found = []
-        if self.stops_at_rejects and self.rejects.count:
+        if self.given.rejects is None and self.rejects.count:
             found.append(Obstacle.REJECTS)
-        if self.on_duplicate is not OnDuplicate.IGNORE and self.twice:
+        if self.given.on_duplicate is not OnDuplicate.IGNORE and self.twice:
             found.append(Obstacle.TWICE)
-        if self.on_duplicate is OnDuplicate.ERROR and self.waiting:
+        if self.given.on_duplicate is OnDuplicate.ERROR and self.waiting:
             found.append(Obstacle.WAITING)
         return tuple(found)
 
@@ -114,7 +111,7 @@ class DryRun:
         if self.obstacles:
             return 0
         skipped = (self.twice or 0) + (self.waiting or 0)
-        return self.messages - (skipped if self.on_duplicate is OnDuplicate.IGNORE else 0)
+        return self.messages - (skipped if self.given.on_duplicate is OnDuplicate.IGNORE else 0)
 
 
 # A request to load files into a store, and what becomes of it.
@@ -229,6 +226,8 @@ def check_columns(request: LoadRequest) -> None:
     and Parquet files that differ.
     """
     files = request.files
+    if files.form is not None and files.form.names_separator:
+        raise separator_line_error()
     if files.elsewhere or not all(map(can_be_checked, files.local)) or any(map(_in_column, files.local)):
         return
     columns = _columns_of(files, request.mapping)
@@ -255,18 +254,7 @@ def _columns_of(files: DataFiles, mapping: Mapping[str, str]) -> pa.Schema | Non
         return None
     if files.kind is Kind.PARQUET and any(parquet_columns(other) != parquet_columns(path) for other in others):
         return None
-    return read_rows(_with_header(files) if files.kind is Kind.CSV else path, files, mapping).columns
-
-
-def _with_header(files: DataFiles) -> Path:
-    """The first CSV file that has rows. Raises ConfigurationError if others have different columns."""
-    forms = {path: csv_form(path, files.separator) for path in files.local}
-    headers = {path: [name.lower() for name in form.columns] for path, form in forms.items() if form.header}
-    first, *others = headers or files.local
-    for path in others:
-        if headers and headers[path] != headers[first]:
-            raise ConfigurationError(f"the CSV files have different columns ({path}); load them separately")
-    return first
+    return read_rows(path, files, mapping).columns
 
 
 # A file into a store by this process alone, without Spark: all of it or nothing.
@@ -333,14 +321,12 @@ class DirectLoad:
         waiting = self._store.waiting_ids(ids) if stored and duplicates else set[str]()
         examples = [*twice[:MAX_EXAMPLES], *sorted(waiting or ())[:MAX_EXAMPLES]]
         return DryRun(
-            load_id=given.load_id,
+            given=given,
             messages=messages,
             rejects=rejects,
             twice=messages - len(ids) if duplicates else None,
             waiting=None if waiting is None else len(waiting),
             examples=tuple(dict.fromkeys(examples)),
-            on_duplicate=given.on_duplicate,
-            stops_at_rejects=given.rejects is None,
             preview=preview_of(due.counts(), self._store.store if stored else None),
             seconds=time.monotonic() - clock,
         )

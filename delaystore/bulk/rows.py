@@ -270,7 +270,7 @@ def read_rows(path: Path, files: DataFiles, mapping: Mapping[str, str]) -> FileR
 
 
 def _csv(path: Path, files: DataFiles, mapping: Mapping[str, str]) -> FileRows:
-    form = csv_form(path, files.separator)
+    form = files.form or csv_form(path, files.separator)
     check_columns_of(path, form)
     indices, names = _fields(form, mapping)
     return FileRows(_columns(names), lambda: csv_batches(path, form, indices, names))

@@ -9,17 +9,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delaystore.bulk.values import (
-    EARLIEST,
-    LATEST,
-    OUT_OF_RANGE,
-    Faults,
-    UnfitValueError,
-    by_value,
-    readable,
-)
+from delaystore.bulk.values import EARLIEST, LATEST, OUT_OF_RANGE, Faults, known_zones
 from delaystore.bulk.windows import DAY, SendWindow
-from delaystore.errors import ConfigurationError
 from delaystore.text import zone
 
 # A number from 0 to 1 of each message, which its id alone decides.
@@ -113,7 +104,7 @@ class Timing:
         if self.zone_index is None:
             return pa.repeat(self.time_zone, batch.num_rows)
         column = batch.column(self.zone_index)
-        zones = by_value(readable(column, "time zone", faults), _known_zone, pa.string(), faults)
+        zones = known_zones(column, faults)
         if self.time_zone is not None:
             return pc.if_else(column.is_null(), self.time_zone, zones)
         faults.add(column.is_null(), "time zone is null (see the option timeZone)")
@@ -146,11 +137,3 @@ class Timing:
 def _spans(window: SendWindow, name: str, day: int) -> Sequence[tuple[int, int]]:
     """As `SendWindow.spans`; `day`: after EARLIEST."""
     return window.spans(zone(name), day + EARLIEST // DAY)
-
-
-def _known_zone(name: str) -> str:
-    try:
-        zone(name)
-    except ConfigurationError:
-        raise UnfitValueError("time zone is unknown; write it as in Europe/Berlin or UTC") from None
-    return name

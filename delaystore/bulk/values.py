@@ -7,14 +7,14 @@ from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from itertools import pairwise
 from json.encoder import encode_basestring, encode_basestring_ascii
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
 from delaystore.bulk.options import AmbiguousTime
-from delaystore.errors import InvalidMessageError
+from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import (
     EARLIEST_DUE_TIME,
     LATEST_DUE_TIME,
@@ -152,6 +152,19 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
+def known_zones(column: pa.Array, faults: Faults) -> pa.Array:
+    """The names of time zones in a text column, with null in place of unknown ones."""
+    return by_value(readable(column, "time zone", faults), _known_zone, pa.string(), faults)
+
+
+def _known_zone(name: str) -> str:
+    try:
+        zone(name)
+    except ConfigurationError:
+        raise UnfitValueError("time zone is unknown; write it as in Europe/Berlin or UTC") from None
+    return name
+
+
 # Local times, which mean an instant only together with a time zone: some come twice, some never.
 
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -173,12 +186,6 @@ class LocalClock:
 
     time_zone: str
     ambiguous: AmbiguousTime
-
-    @classmethod
-    def of(cls, name: str, ambiguous: AmbiguousTime) -> Self:
-        """The clocks of the zone `name`; ConfigurationError if there is none."""
-        zone(name)
-        return cls(name, ambiguous)
 
     def instant(self, local: datetime) -> int:
         """When the clocks show `local`, which is naive; UnfitValueError if never, or twice without a choice."""

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Self
 
 from delaystore.errors import ConfigurationError
+from delaystore.text import first_shown
 
 _DAY_NAMES: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _ALL_DAYS: Final = frozenset(range(len(_DAY_NAMES)))
@@ -112,25 +113,4 @@ def _days(text: str | None) -> frozenset[int] | None:
 
 
 def _instant(local: datetime, zone: tzinfo) -> int:
-    """When the clocks show `local` for the first time; if they skip it, the first moment after the gap."""
-    first, second = (_shown_at(local, zone, fold) for fold in (0, 1))
-    if second >= first:
-        return first
-    behind = _offset(first, zone)  # of the two readings of a skipped time, one is before the gap and one behind it
-    while second + 1 < first:
-        middle = (second + first) // 2
-        if _offset(middle, zone) == behind:
-            first = middle
-        else:
-            second = middle
-    return first
-
-
-def _shown_at(local: datetime, zone: tzinfo, fold: int) -> int:
-    offset = local.replace(tzinfo=zone, fold=fold).utcoffset()
-    assert offset is not None
-    return (local.replace(tzinfo=UTC) - offset - _EPOCH) // _MICROSECOND
-
-
-def _offset(instant: int, zone: tzinfo) -> timedelta | None:
-    return (_EPOCH + instant * _MICROSECOND).astimezone(zone).utcoffset()
+    return (first_shown(local.replace(tzinfo=zone)) - _EPOCH) // _MICROSECOND

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 # What a load says, in the command line's words: `--load-id` for "the option loadId", its name elsewhere.
 
 _WORDS: Final = re.compile("(?=[A-Z])")
-_OPTIONS: Final = (
-    "destination", "schema", "table", "loadId", "idColumns", "keyColumn", "onKey", "maxWait", "onDuplicate",
-    "unknownColumns", "timeZone", "zoneColumn", "ambiguousTime", "rejects", "separator", "again", "spread", "ramp",
-    "window", "maxRowsPerSecond",
-)  # fmt: skip
-_NAME: Final = re.compile(rf"(?:{'|'.join(_OPTIONS)})\b")
-_NAMED: Final = re.compile(rf"\bthe options? ({_NAME.pattern}(?: and {_NAME.pattern})*)")
 NO_OTHERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -46,6 +39,12 @@ _OWN: Final[Mapping[str, str]] = MappingProxyType({"rejects": "--rejects-dir"})
 def option_of(name: str, typed: Mapping[str, str] = NO_OTHERS) -> str:
     """`--load-id`, for `loadId`. `typed`: options that the command has by another name."""
     return typed.get(name) or _OWN.get(name) or f"--{_WORDS.sub('-', name).lower()}"
+
+
+def _name_of(field: str) -> str:
+    """`loadId`, for `load_id`; the inverse of `option_of`."""
+    first, *others = field.removesuffix("_dir").split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def as_typed(text: str, typed: Mapping[str, str] = NO_OTHERS) -> str:
@@ -116,6 +115,9 @@ MaxWait = Annotated[
 ]
 
 
+_OF_KEYS: Final = ("on_key", "max_wait")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOptions:
     """How rows become messages, as given on the command line."""
@@ -180,26 +182,15 @@ class RowOptions:
             help="Folder for rejected rows; other rows are loaded. Without it, one rejected row stops the load.",
         ),
     ] = None
-
     again: Annotated[bool, typer.Option("--again", help="Load a load id again that was cancelled.")] = False
 
     def rules(self) -> dict[str, str | None]:
         """The options of a load, but those about keys; None: not given, or the default."""
+        given = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
         return {
-            "loadId": self.load_id,
-            "idColumns": self.id_columns,
-            "keyColumn": self.key_column,
-            "onDuplicate": None if self.on_duplicate is OnDuplicate.ERROR else self.on_duplicate.value,
-            "unknownColumns": None if self.unknown_columns is UnknownColumns.ERROR else self.unknown_columns.value,
-            "timeZone": self.time_zone,
-            "zoneColumn": self.zone_column,
-            "ambiguousTime": None if self.ambiguous_time is AmbiguousTime.REJECT else self.ambiguous_time.value,
-            "spread": self.spread,
-            "ramp": self.ramp,
-            "window": self.window,
-            "maxRowsPerSecond": self.max_rows_per_second,
-            "rejects": self.rejects_dir,
-            "again": "true" if self.again else None,
+            _name_of(field): None if value == default else "true" if value is True else str(value)
+            for field, (value, default) in given.items()
+            if field not in _OF_KEYS
         }
 
     def given(
@@ -226,6 +217,11 @@ class RowOptions:
             if value == "":
                 raise ConfigurationError(f"{option_of(name, typed)} is empty; give it a value, or leave it out")
         return {name: value for name, value in options.items() if value is not None}
+
+
+_OPTIONS: Final = ("destination", "schema", "table", "separator", *(_name_of(each.name) for each in fields(RowOptions)))
+_NAME: Final = re.compile(rf"(?:{'|'.join(_OPTIONS)})\b")
+_NAMED: Final = re.compile(rf"\bthe options? ({_NAME.pattern}(?: and {_NAME.pattern})*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,25 +259,7 @@ class TrialOptions:
             draw(report.preview, Path(self.plot))
 
 
-RowsOfFile = Annotated[
-    RowOptions,
-    Offered(
-        "load_id",
-        "id_columns",
-        "key_column",
-        "on_duplicate",
-        "unknown_columns",
-        "time_zone",
-        "zone_column",
-        "ambiguous_time",
-        "spread",
-        "ramp",
-        "window",
-        "max_rows_per_second",
-        "rejects_dir",
-        "again",
-    ),
-]
+RowsOfFile = Annotated[RowOptions, Offered(*(each.name for each in fields(RowOptions) if each.name not in _OF_KEYS))]
 """The options of `send --file`: --on-key and --max-wait are also those of one message."""
 Format = Annotated[str | None, format_option("load")]
 Separator = Annotated[str | None, separator_option("load")]
@@ -324,7 +302,7 @@ def read_with(files: "DataFiles", separator: str | None, sheet: str | None = Non
 def report_form(files: "DataFiles") -> None:
     """Report how CSV files are written, unless with commas in UTF-8."""
     form = files.form
-    if form is not None and str(form) != str(type(form)()):
+    if form is not None and not form.is_usual:
         print_note(f"note: CSV with the {form}")
 
 
@@ -413,7 +391,7 @@ def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
         duplicates = {"in_the_files": report.twice, "waiting": report.waiting, "examples": list(report.examples)}
         print_document(
             {
-                "load_id": report.load_id,
+                "load_id": report.given.load_id,
                 "would_store": report.would_store,
                 "obstacles": obstacles,
                 "duplicates": None if report.twice is None else duplicates,

@@ -1,9 +1,9 @@
 """`delaystore send`: one message, or a file of them."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,6 +56,16 @@ if TYPE_CHECKING:
 _TYPED: Final = {"destination": "DESTINATION"}
 _LOOKING: Final = 3.0
 """Seconds that it may take to find out whether there is a queue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingOptions:
+    """How a file is read, as given on the command line."""
+
+    mapping: Annotated[list[str] | None, of_load.map_option("send")] = None
+    kind: Annotated[str | None, of_load.format_option("send", "csv, json, parquet or xlsx")] = None
+    separator: Annotated[str | None, of_load.separator_option("send")] = None
+    sheet: Annotated[str | None, typer.Option(metavar="NAME", help="Sheet of the workbook. Default: the first.")] = None
 
 
 @options_as_typed(_TYPED)
@@ -113,13 +123,8 @@ def send(
         str | None,
         typer.Option(metavar="FILE", help="CSV, JSON lines, Parquet, .xlsx; - is standard input."),
     ] = None,
-    mapping: Annotated[list[str] | None, of_load.map_option("send")] = None,
-    kind: Annotated[str | None, of_load.format_option("send", "csv, json, parquet or xlsx")] = None,
-    separator: Annotated[str | None, of_load.separator_option("send")] = None,
-    sheet: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Sheet of the workbook. Default: the first.")
-    ] = None,
     *,
+    reading: ReadingOptions,
     rows: of_load.RowsOfFile,
     trial: of_load.TrialOptions,
     create: Annotated[bool, create_option("send")] = False,
@@ -143,22 +148,12 @@ def send(
             raise ConfigurationError("--file is empty; name a file, or - for standard input")
         _refuse(one, "is of one message, and --file sends many, whose columns say that; leave it out")
         options = replace(rows, on_key=on_key, max_wait=max_wait).given(where, destination, _TYPED)
-        send_file(
-            file,
-            options,
-            where,
-            mapping=mapping or (),
-            kind=kind,
-            separator=separator,
-            sheet=sheet,
-            create=create,
-            by=actor,
-            trial=trial,
-            as_json=as_json,
-        )
+        send_file(file, options, where, reading, trial, create=create, by=actor, as_json=as_json)
         return
     of_file = {option_of(name): value for name, value in rows.rules().items()}
-    read = {"--map": mapping, "--format": kind, "--separator": separator, "--sheet": sheet}
+    read = {
+        "--map": reading.mapping, "--format": reading.kind, "--separator": reading.separator, "--sheet": reading.sheet
+    }  # fmt: skip
     tried = {"--dry-run": trial.dry_run, "--preview": trial.preview, "--plot": trial.plot}
     _refuse({**of_file, **read, **tried}, "goes with --file only")
     if destination is None:
@@ -287,22 +282,19 @@ def send_file(
     file: str,
     options: Mapping[str, str],
     where: EndpointOptions,
+    reading: ReadingOptions,
+    trial: of_load.TrialOptions,
     *,
-    mapping: Sequence[str],
-    kind: str | None,
-    separator: str | None,
-    sheet: str | None,
     create: bool,
     by: str | None,
-    trial: of_load.TrialOptions,
     as_json: bool,
 ) -> None:
     """Store the messages of a file (`-`: standard input), all of them or none; or report the messages that would be
     stored.
 
-    `options`: those of a load, by their names. `where`: the endpoint, which must exist unless `create`. `mapping`,
-    `kind`, `separator` and `sheet`: as typed. `trial`: whether they are only tried. `by`: the name under which the
-    audit trail notes the replaced messages; None: the user's own.
+    `options`: those of a load, by their names. `where`: the endpoint, which must exist unless `create`. `trial`:
+    whether they are only tried. `by`: the name under which the audit trail notes the replaced messages; None: the
+    user's own.
     """
     _check_arrow()
     dry_run = trial.writes_nothing
@@ -312,9 +304,9 @@ def send_file(
     from delaystore.bulk.request import DryRun, LoadRequest, finished_before
     from delaystore.bulk.staging import open_load_store
 
-    with _found(file, kind) as given:
-        found = read_with(given, separator, sheet)
-        request = LoadRequest(found, options, parse_columns(mapping))
+    with _found(file, reading.kind) as given:
+        found = read_with(given, reading.separator, reading.sheet)
+        request = LoadRequest(found, options, parse_columns(reading.mapping or ()))
         request.given = replace(request.given, noted_as=replacing(Way.CLI, by))
         with closing(open_load_store(request.given)) as store:
             if not create:

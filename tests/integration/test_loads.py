@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import text
 
 from delaystore import DelayedDelivery, DelayedDeliverySettings, MessageFilter
-from delaystore.bulk.options import OnDuplicate
-from delaystore.bulk.staging import LoadKey
+from delaystore.bulk.options import OnDuplicate, StoreOptions, replacing
+from delaystore.bulk.staging import LoadKey, cleanup
 from delaystore.dispatcher import Dispatcher
 from delaystore.errors import (
     ConfigurationError,
@@ -21,13 +21,13 @@ from delaystore.errors import (
 from delaystore.message import DelayedMessage, KeyRule, OnKey
 from delaystore.operations import Operations
 from delaystore.stores import SqlDelayedMessageStore
-from delaystore.stores.records import DispatcherRecord, LoadPhase, OperationState
+from delaystore.stores.records import DispatcherRecord, LoadPhase, OperationState, Way, name_of_load
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from delaystore.testing import RecordingTransport
 from delaystore.transports.abc import Outcome, OutcomeKind
 from tests.dispatching import wait_until
-from tests.integration.loading import load, row, rows, staged, staging_of
-from tests.integration.sql_stores import opened, url_for
+from tests.integration.loading import end_lease, load, row, rows, staged, staging_of
+from tests.integration.sql_stores import execute, opened, query, url_for
 
 pytestmark = pytest.mark.long_runs("partitions", "mariadb")
 
@@ -235,11 +235,58 @@ def test_a_cancelled_load_is_loaded_again_only_if_that_is_meant(
 ) -> None:
     load(database_url, "spring", rows(5))
     operations.loads.cancel("spring")
-    with pytest.raises(ConfigurationError, match=r"the load 'spring' was cancelled by ada at .*pass the option again"):
+    with pytest.raises(ConfigurationError, match=r"the load 'spring' was cancelled by ada at .*set the option again"):
         load(database_url, "spring", rows(5))
     assert load(database_url, "spring", rows(7), again=True).stored == 7
     found = operations.loads.get("spring")
     assert (found.state, found.stored, found.cancelled, found.waiting) == (LoadPhase.WAITING, 7, 0, 7)
+
+
+def test_a_load_is_not_loaded_again_before_its_cancel_has_reached_all_of_it(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", rows(3, "first"))
+    begun = operations.loads.begin_cancel("spring")
+    with pytest.raises(ConfigurationError, match=r"'spring' is not loaded again, because messages of it still wait"):
+        load(database_url, "spring", rows(2, "second"), again=True)
+    assert operations.run(begun.operation_id).changed == 3
+    load(database_url, "spring", rows(2, "second"), again=True)
+    assert ids(operations, SPRING) == [each.message_id for each in rows(2, "second")]
+
+
+def test_nothing_is_left_of_a_load_that_is_loaded_again(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", rows(3))
+    operations.loads.cancel("spring")
+    ((first,),) = query(database_url, "SELECT number FROM sales_delayed_loads")
+    pause = "INSERT INTO sales_delayed_destinations (name, paused, resuming, changed, changed_by) VALUES"
+    execute(database_url, f"{pause} ('{name_of_load(first)}', 1, 0, '2026-01-01 00:00:00.000000', 'ada')")
+    load(database_url, "spring", rows(3), again=True)
+    assert query(database_url, "SELECT * FROM sales_delayed_load_changes") == []
+    assert query(database_url, "SELECT * FROM sales_delayed_destinations") == []
+
+
+def test_a_failed_load_stays_paused_until_it_is_resumed(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    failed = staging_of(database_url)
+    failed.begin(LoadKey("spring"))
+    operations.loads.pause("spring")
+    failed.discard()
+    load(database_url, "spring", due(store, rows(3)))
+    assert operations.loads.get("spring").paused
+    assert Dispatcher(store, RecordingTransport()).dispatch_due().delivered == 0
+    assert operations.loads.resume("spring") == 3
+
+    failed = staging_of(database_url)
+    failed.begin(LoadKey("autumn"))
+    operations.loads.pause("autumn")
+    failed.discard()
+    operations.loads.resume("autumn")
+    end_lease(database_url)
+    assert cleanup(StoreOptions(store=database_url, endpoint="sales")).loads == ("autumn",)
+    assert [each.load_id for each in operations.loads.list()] == ["spring"]
 
 
 def test_a_load_that_is_cancelled_while_it_is_staged_stores_nothing(
@@ -387,6 +434,30 @@ def test_messages_with_keys_belong_to_their_load(
     store.store_keyed(row("e", key="1"), rule)  # it takes the place of "a", in the load as well
     assert operations.loads.get("spring").replaced == 1
     assert operations.loads.cancel("spring").changed == 2
+
+
+def test_messages_of_one_load_that_replace_each_other_are_replaced_ones(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    messages = [row(name, number, key="1") for number, name in enumerate("abc")]
+    load(database_url, "spring", messages, key_rule=KeyRule(OnKey.REPLACE))
+    assert ids(operations, SPRING) == ["c"]
+    found = operations.loads.get("spring")
+    assert (found.stored, found.waiting, found.replaced, found.delivered) == (3, 1, 2, 0)
+
+
+@pytest.mark.parametrize("keys", ["12", "21", "34", "31"])
+def test_messages_whose_ids_come_again_are_replaced_ones(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str, keys: str
+) -> None:
+    rule = KeyRule(OnKey.REPLACE)
+    load(database_url, "spring", [row("a", key="1"), row("b", 1, key="2"), row("c", 2)], key_rule=rule)
+    new = [row("a", key=keys[0]), row("b", 1, key=keys[1])]
+    load(database_url, "autumn", new, OnDuplicate.REPLACE, key_rule=rule, noted_as=replacing(Way.LOAD))
+    found = operations.loads.get("spring")
+    assert (found.waiting, found.replaced, found.cancelled, found.delivered) == (1, 2, 0, 0)
+    assert ids(operations, MessageFilter(load="autumn")) == ["a", "b"]
+    assert operations.loads.get("autumn").replaced == 0
 
 
 def test_a_message_that_is_kept_stays_out_of_the_load(

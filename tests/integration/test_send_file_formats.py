@@ -11,6 +11,9 @@ import openpyxl
 import pyarrow as pa
 import pytest
 
+from delaystore.bulk.files import check_files, count_rows, find_file, find_files
+from delaystore.bulk.request import LoadRequest, check_columns
+from delaystore.errors import ConfigurationError
 from tests.integration.cli import CommandLine, command_line
 from tests.integration.test_send_file import waiting
 
@@ -62,6 +65,25 @@ def test_a_csv_file_of_excel_is_sent(run: CommandLine, sqlite_url: str, name: st
     assert sent.code == 0, sent.err
     assert sent.err.startswith("note: CSV with the separator ")
     assert waiting(sqlite_url) == {"a": b"Dear Ada,\nhello", "b": b"1,50"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("line", ["sep=;", '"SEP=;"'])
+def test_the_first_line_can_name_the_separator(run: CommandLine, sqlite_url: str, encoding: str, line: str) -> None:
+    text = f"{line}\r\nmessage_id;due_time;body,x,y,z\r\na;{DUE};x\r\nb;01.07.2030;y\r\n"
+    Path("a.csv").write_bytes(text.encode(encoding))
+    sent = run("send", "q", "--file", "a.csv", "--map", "body=body,x,y,z", "--rejects-dir", "bad")
+    assert sent.err.startswith("note: CSV with the separator ';' (semicolon), named in the first line, UTF-")
+    assert waiting(sqlite_url) == {"a": b"x"}
+    assert [each["_line"] for each in rejected()] == [4]
+    Path("a.csv").write_bytes(text.replace(";y", ';"y').encode(encoding))
+    assert "is no CSV in the row that begins at line 4" in run("send", "q", "--file", "a.csv").err
+    Path("a.csv").write_bytes(text.encode(encoding))
+    of_spark = LoadRequest(check_files(find_files(["a.csv"])), {"store": sqlite_url, "endpoint": "sales"}, {})
+    with pytest.raises(ConfigurationError, match="which Spark reads as the header line"):
+        check_columns(of_spark)
+    Path("a.csv").write_bytes(f"{line}\r\n".encode(encoding))
+    assert "the files have no rows" in run("send", "q", "--file", "a.csv").err
 
 
 def test_the_separator_can_be_named(run: CommandLine, sqlite_url: str) -> None:
@@ -143,6 +165,12 @@ def test_a_workbook_is_sent(run: CommandLine, sqlite_url: str) -> None:
     (row,) = rejected()
     assert (row["message_id"], row["_line"]) == ("18", 4)
     assert row["_reason"].startswith("due_time does not exist")
+
+
+def test_an_empty_workbook_has_no_rows(run: CommandLine) -> None:
+    workbook("a.xlsx")
+    assert count_rows(find_file("a.xlsx")) == 0
+    assert "the files have no rows" in run.refused("send", "q", "--file", "a.xlsx")
 
 
 def test_a_sheet_can_be_named(run: CommandLine, sqlite_url: str) -> None:

@@ -324,7 +324,11 @@ def test_a_row_that_replaces_its_like_differs_from_all_before_it(
     assert everything(store)["m-00001"] == later
 
 
-def test_keys_go_by_their_rule(store: SqlDelayedMessageStore, database_url: str) -> None:
+@pytest.mark.parametrize("looked_at", [1, 10_000])
+def test_keys_go_by_their_rule(
+    store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch, looked_at: int
+) -> None:
+    monkeypatch.setattr(_promotion, "LOOKED_AT", looked_at)
     store.store(row("waits", key="k"))
     messages = [row("later", 9, key="k"), row("sooner", 8, key="k"), row("other", 7, key="l"), *rows(3)]
     with pytest.raises(DuplicateKeyError, match="the message 'waits' already waits with the key 'k'"):
@@ -729,18 +733,22 @@ def test_a_body_that_mariadb_would_not_take_is_named(mariadb_url: str) -> None:
 def test_only_loads_without_a_name_are_forgotten(
     store: SqlDelayedMessageStore, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load(database_url, new_load_id(), rows(1, "a"))
+    past = store.now() - timedelta(seconds=1)
+    load(database_url, new_load_id(), [replace(row("a"), due_time=past, next_attempt=past)])
+    due_later = new_load_id()
+    load(database_url, due_later, [row("b")])
     by_users = {"unnamed but not by us", "unnamed-november", f"{new_load_id()}-2", "named"}
     for load_id in by_users:
         load(database_url, load_id, rows(1, load_id))
     cleanup(options(database_url))
-    assert len(list_loads(options(database_url))) == 5
+    assert len(list_loads(options(database_url))) == 6
     monkeypatch.setattr(_registry, "UNNAMED_KEPT", timedelta(0))
     assert cleanup(options(database_url)).loads == ()
-    assert len(list_loads(options(database_url))) == 5  # a message of each waits
-    store.cancel("a-00000")
+    assert len(list_loads(options(database_url))) == 6  # a message of each waits
+    store.cancel("a")
+    store.cancel("b")
     assert cleanup(options(database_url)).loads == ()
-    assert {status.load_id for status in list_loads(options(database_url))} == by_users
+    assert {status.load_id for status in list_loads(options(database_url))} == {*by_users, due_later}
 
 
 def test_one_load_is_known_by_its_id(store: SqlDelayedMessageStore, database_url: str) -> None:
@@ -864,12 +872,14 @@ def test_a_stream_goes_on_after_its_staging_was_removed(store: SqlDelayedMessage
     first.promote([staged(first, rows(2))], OnDuplicate.ERROR)
     end_lease(database_url)
     assert len(cleanup(options(database_url)).tables) == 1
-    assert [status.state for status in list_loads(options(database_url))] == [LoadState.FINISHED]
+    (found,) = list_loads(options(database_url))
+    assert found.state is LoadState.FINISHED
     again = staging_of(database_url)
     assert again.join(LoadKey("query", 0)) is not None
     assert again.join(LoadKey("query", 1)) is None
     assert again.promote([staged(again, rows(2, "n"))], OnDuplicate.ERROR).stored == 2
     assert store.count() == 4
+    assert [status.began for status in list_loads(options(database_url))] == [found.began]
 
 
 @pytest.mark.long_runs("partitions", "mariadb", "sqlite")

@@ -153,6 +153,14 @@ def test_csv_files_that_spark_would_change_are_refused(files: Files) -> None:
     assert "not UTF-8 (line 2)" in files.refused("day=1/a.csv", HEADER.encode() + b"a,q,f\xfcr\n")
 
 
+def test_a_first_line_that_names_the_separator_is_refused(files: Files) -> None:
+    text = "sep=;\n" + HEADER.replace(",", ";") + "a;q;x\n"
+    assert "which Spark reads as the header line" in files.refused("a.csv", text)
+    found = replace(find_files([str(files.found("a.csv", text).local[0])]), local=(), elsewhere=True)
+    with pytest.raises(ConfigurationError, match="which Spark reads as the header line"):
+        files.rows(found)
+
+
 def test_rows_of_csv_files_elsewhere_are_not_read_if_they_may_not_be_utf_8(files: Files) -> None:
     found = files.found("a.csv", HEADER.encode() + b"a,q,f\xfcr\nb,q,x\n,,\n")
     reasons = {row["message_id"]: row[UNREADABLE] for row in files.rows(replace(found, local=(), elsewhere=True))}

@@ -59,7 +59,7 @@ def row(name: str) -> str:
         ("rows of `send --file`", f"{_send.MOST:,}"),
         ("load id", f"{options.MAX_LOAD_ID_BYTES} bytes"),
         ("spread of a load", f"{options.LONGEST_SPREAD.days:,} days"),
-        ("rows a second", f"1 to {options.FASTEST:,}"),
+        ("rows a second", f"1 to {options.MOST_ROWS_PER_SECOND:,}"),
         ("destinations in the preview", f"{preview.MOST_DESTINATIONS:,}"),
         ("line of a JSON", f"{lines.MAX_LINE_BYTES // MIB} MiB"),
         ("batch size of", f"{_running._LARGEST_BATCH:,}"),

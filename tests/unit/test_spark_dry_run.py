@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from delaystore.bulk.options import OnDuplicate
+from delaystore.bulk.options import OnDuplicate, WriteOptions
 from delaystore.bulk.rejects import Reason, Rejects
 from delaystore.bulk.request import DryRun, Obstacle
 
@@ -13,8 +13,10 @@ BAD = Rejects({"due_time is null": Reason(2)})
 
 
 def dry_run(on_duplicate: OnDuplicate, **found: Any) -> DryRun:
-    given = {"rejects": Rejects(), "twice": 0, "waiting": 0, "stops_at_rejects": True, **found}
-    return DryRun(load_id=None, messages=10, examples=(), on_duplicate=on_duplicate, seconds=0, **given)
+    folder = found.pop("folder", None)
+    given = WriteOptions(store="sqlite:///app.db", endpoint="sales", on_duplicate=on_duplicate, rejects=folder)
+    counts = {"rejects": Rejects(), "twice": 0, "waiting": 0, **found}
+    return DryRun(given=given, messages=10, examples=(), seconds=0, **counts)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,7 @@ def dry_run(on_duplicate: OnDuplicate, **found: Any) -> DryRun:
         (IGNORE, {"twice": 2, "waiting": 3}, 5),
         (IGNORE, {"twice": 2, "waiting": None}, 8),
         (REPLACE, {"waiting": 3}, 10),
-        (ERROR, {"rejects": BAD, "stops_at_rejects": False}, 10),
+        (ERROR, {"rejects": BAD, "folder": "bad"}, 10),
     ],
 )
 def test_what_would_be_stored(on_duplicate: OnDuplicate, found: dict[str, Any], stored: int) -> None:

@@ -35,6 +35,12 @@ def test_numbers_that_can_be_are_taken() -> None:
     assert read_options(STORE).partitions is None
 
 
+def test_a_load_that_is_loaded_again_has_a_name() -> None:
+    assert write_options({**STORE, "again": "true", "loadId": "spring"}).again
+    with pytest.raises(ConfigurationError, match="the option again needs the option loadId"):
+        write_options({**STORE, "again": "true"})
+
+
 def test_keys_have_a_rule() -> None:
     written = write_options({**STORE, "keyColumn": "order", "onKey": "Debounce", "maxWait": "60"})
     assert (written.key_column, written.key_rule) == ("order", KeyRule(OnKey.DEBOUNCE, timedelta(seconds=60)))

@@ -22,7 +22,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from delaystore.bulk.columns import FILE, REASON, UNREADABLE
 from delaystore.bulk.conversion import Conversion, plan_conversion
-from delaystore.bulk.csv_files import COMMA, CsvForm
+from delaystore.bulk.csv_files import COMMA, CsvForm, separator_line_error
 from delaystore.bulk.files import DataFiles, Kind, bytes_a_row, can_be_checked, check_files
 from delaystore.bulk.json_lines import RAW, WHY, names_of, read_keys, read_lines
 from delaystore.bulk.preview import MINUTES, counts_of, minutes_of, preview_of
@@ -120,6 +120,8 @@ def _csv(spark: SparkSession, files: DataFiles) -> DataFrame:
     if form.line_end is not None and not unchecked:
         options["lineSep"] = form.line_end  # where Spark finds the line ends itself, it makes a CR LF in quotes LF
     names = spark.read.options(**options).csv(list(files.paths)).columns
+    if names and names[0].lower().startswith("sep="):
+        raise separator_line_error()
     reader = spark.read.options(**options, columnNameOfCorruptRecord=RAW, emptyValue=_EMPTY)
     frame = _named(reader.csv(list(files.paths), all_text([*names, RAW])), files)
     why = sf.when(frame[RAW].isNotNull(), sf.lit(OTHER_COLUMNS))
@@ -319,14 +321,12 @@ def _counted(
     twice, waiting, examples = duplicates
     with closing(open_load_store(request.given)) as store:
         return DryRun(
-            load_id=request.given.load_id,
+            given=request.given,
             messages=sum(sum(numbers.values()) for numbers in counts.values()),
             rejects=Rejects(bad),
             twice=twice,
             waiting=waiting,
             examples=examples,
-            on_duplicate=request.given.on_duplicate,
-            stops_at_rejects=request.given.rejects is None,
             preview=preview_of(counts, store.store if stored else None),
             seconds=time.monotonic() - clock,
         )

@@ -35,8 +35,8 @@ class LoadDatabase:
         self.store = store
         self.dialect = dialect_of(store.engine, STAGING_DIALECTS)
         self.live = store.table
-        tables = OperatingTables(self.live, self.dialect)
-        self.registry, self.load_changes = tables.loads, tables.load_changes
+        self.tables = OperatingTables(self.live, self.dialect)
+        self.registry = self.tables.loads
 
     def staging(self, token: str) -> Table:
         """The staging of that run."""

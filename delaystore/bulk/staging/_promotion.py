@@ -40,7 +40,10 @@ TRIES: Final = 5
 CLAIM_TIMEOUT: Final = 600.0
 """Seconds to wait for dispatchers' leases on messages that are to be replaced."""
 LOOKED_AT: Final = 10_000
-"""Waiting messages that are locked at once, for a moment, to see whether dispatchers have them."""
+"""Message ids in one statement: it fits into a packet of MariaDB, and it searches by the primary key.
+
+Waiting messages that are locked at once, for a moment, to see whether dispatchers have them.
+"""
 INDEXED: Final = 300
 """Ids from which the staging gets an index; without one, PostgreSQL 13 compares each row with each id."""
 LISTED: Final = 500_000
@@ -68,12 +71,14 @@ class _Staged(NamedTuple):
     """Figures about the staged rows.
 
     `earliest`: the first next attempt, also of rows that were left out; None: nothing was staged. `due`: the first and
-    the last due time; none without rows. `fit`: there are no rows but those to be stored, and none with a key.
+    the last due time; none without rows. `plain` and `keyed`: how many are to be stored, without a key and with one.
+    `fit`: there are no rows but those to be stored, and none with a key.
     """
 
     earliest: datetime | None = None
     due: Sequence[Any] = ()
-    has_keys: bool = False
+    plain: int = 0
+    keyed: int = 0
     fit: bool = False
 
 
@@ -142,7 +147,10 @@ class Promotion:
         self._staged_rows = self._check(connection)
         staged = self._staged().order_by(*in_order(self._staging))
         statement = insert(table).from_select(_COLUMNS, staged, include_defaults=False)
-        return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+        stored = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+        if stored != self._staged_rows.plain:
+            raise self._lost(stored, self._staged_rows.plain)
+        return stored
 
     def _keep(self, connection: Connection, _: Table) -> int:
         """All rows are in it, as checked before; they are counted once more before it is attached."""
@@ -210,9 +218,9 @@ class Promotion:
                 # by the token: PostgreSQL and SQLite have one namespace for the indexes of all tables
                 Index(f"{self._token}_ids", self._staging.c.message_id).create(bound.connection, checkfirst=True)
         claimed: list[str] = []
-        for start in range(0, len(ids), LOOKED_AT):
+        for some in _chunks(ids):
             with self._holding() as bound:
-                claimed += self._look_at(bound, ids[start : start + LOOKED_AT])
+                claimed += self._look_at(bound, some)
         return claimed
 
     def _look_at(self, bound: BoundSqlStore, ids: Sequence[str]) -> list[str]:
@@ -237,6 +245,8 @@ class Promotion:
         if earliest is not None:
             self._replaced = self._count_replaced(bound)
             stored, keyed, left_out = self._store(bound)
+            if self._on_duplicate is OnDuplicate.ERROR and stored + keyed + left_out != expected:
+                raise self._lost(stored + keyed + left_out, expected)
             self._note_replaced(bound)
             bound.stored(earliest)
             # without keys, a replaced row counts as two in some databases
@@ -290,7 +300,8 @@ class Promotion:
             raise _FinishedError(finished)
         if row is not None and row.cancelled_at is not None:
             raise LoadLostError(
-                f"the load {self._key.load_id!r} was cancelled by {row.cancelled_by}; nothing of it was stored"
+                f"the load {self._key.load_id!r} was cancelled by {row.cancelled_by}; nothing of it was stored; choose "
+                "another load id, or set the option again, which loads it once more"
             )
         if row is None or row.token != self._token:
             raise LoadLostError(
@@ -312,18 +323,21 @@ class Promotion:
         for row in chosen:
             found[max(row[0], _left_out(row[0]))] += row[1]
         if dict(found) != self._expected:
-            raise LoadLostError(
-                f"{sum(found.values())} rows of the load {self._key.load_id!r} are left where "
-                f"{sum(self._expected.values())} were staged (a database that crashes loses staged rows); "
-                "nothing of it was stored; run it again"
-            )
+            raise self._lost(sum(found.values()), sum(self._expected.values()))
         winners = [row for row in chosen if row[0] in self._expected]
-        has_keys = any(row[2] for row in winners)
+        keyed = sum(row[2] for row in winners)
         return _Staged(
             earliest=min(row[3] for row in chosen),
             due=(min(row[4] for row in winners), max(row[5] for row in winners)) if winners else (),
-            has_keys=has_keys,
-            fit=len(rows) == len(winners) and not has_keys,
+            plain=sum(row[1] for row in winners) - keyed,
+            keyed=keyed,
+            fit=len(rows) == len(winners) and not keyed,
+        )
+
+    def _lost(self, left: int, staged: int) -> LoadLostError:
+        return LoadLostError(
+            f"{left} rows of the load {self._key.load_id!r} are left where {staged} were staged (a database that "
+            "crashes loses staged rows); nothing of it was stored; run it again"
         )
 
     def _store(self, bound: BoundSqlStore) -> tuple[int, int, int]:
@@ -370,7 +384,7 @@ class Promotion:
         One after the other: a bulk partition does not support keys. Returns how many were stored, and how many left
         out.
         """
-        if not self._staged_rows.has_keys:
+        if not self._staged_rows.keyed:
             return 0, 0
         connection, staging, stored = bound.connection, self._staging, list[str]()
         columns = [*message_columns(staging), staging.c[MESSAGE_KEY], staging.c[NOT_AFTER]]
@@ -378,7 +392,9 @@ class Promotion:
         rows = connection.execute(keyed).all()
         due_times = self._due_times_of_replaced(connection)
         replaced = self._holders_of_keys(connection)
-        former = bound.loads_of(list(replaced))
+        former = dict[str, int]()
+        for ids in _chunks(sorted(replaced.union(due_times))):
+            former.update(bound.loads_of(ids))
         for row in rows:
             message = to_readable_message(row, row.message_key, row.not_after)
             try:
@@ -400,8 +416,10 @@ class Promotion:
         live = self._database.live
         of_load = update(live).values({live.c[LOAD]: self._number})
         these = of_load.where(self._database.dialect.among(live.c.message_id, "ids"))
-        connection.execute(these, {"ids": stored})
-        LoadChanges(bound).note(Counter(former.values()), LoadChange.REPLACED)
+        left = sum(connection.execute(these, {"ids": ids}).rowcount for ids in _chunks(stored))
+        gone = Counter(former[message_id] for message_id in replaced & former.keys())
+        gone[self._number] += len(stored) - left  # by later rows of the load, with the same key
+        LoadChanges(bound).note(+gone, LoadChange.REPLACED)
         self._replaced += len(replaced)
         return len(stored), len(rows) - len(stored)
 
@@ -435,7 +453,7 @@ class Promotion:
         """
         try:
             with self._database.dialect.savepoint(bound.connection):
-                if bound.cancel(message.message_id) is ManagementOutcome.BEING_DISPATCHED:
+                if bound.cancel(message.message_id, how=None) is ManagementOutcome.BEING_DISPATCHED:
                     raise MessageBeingDispatchedError([message.message_id])
                 if bound.store_keyed(message, self._key_rule) != message.message_id:
                     raise _KeyKeptError
@@ -473,6 +491,11 @@ class Promotion:
 
     def _chosen(self) -> ColumnElement[bool]:
         return self._staging.c[ATTEMPT].in_(list(self._expected))
+
+
+def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The ids, LOOKED_AT at a time."""
+    return (ids[start : start + LOOKED_AT] for start in range(0, len(ids), LOOKED_AT))
 
 
 _Number = TypeVar("_Number", int, ColumnElement[int])

@@ -15,8 +15,9 @@ from delaystore.bulk.options import is_unnamed
 from delaystore.bulk.staging._database import LoadDatabase
 from delaystore.bulk.staging.abc import Cleaned, FinishedLoad, LoadKey, LoadOwner, LoadState, LoadStatus
 from delaystore.errors import ConfigurationError, LoadInProgressError
+from delaystore.stores.records import name_of_load
 from delaystore.stores.sql.faults import Fault
-from delaystore.stores.sql.schema import is_of_load
+from delaystore.stores.sql.schema import is_of_load, paused_names
 from delaystore.text import time_text
 
 # The registry of loads: which process has which, and which are finished.
@@ -32,7 +33,7 @@ class Registry:
 
     def __init__(self, database: LoadDatabase) -> None:
         self._database = database
-        self._table, self._changes = database.registry, database.load_changes
+        self._table, self._tables = database.registry, database.tables
 
     def take(
         self, key: LoadKey, token: str, owner: LoadOwner, lease: timedelta, *, again: bool = False
@@ -40,17 +41,22 @@ class Registry:
         """Have the load for the run `token`, from now until its lease ends; a finished one is returned.
 
         Raises LoadInProgressError while another run has it, and ConfigurationError for a cancelled one, unless `again`:
-        then it is another load of the same id.
+        then it is another load of the same id, once no message of the cancelled one waits.
         """
         with self._locking(key, owner) as (connection, row, now):
             if row.cancelled_at is not None:
                 if not again:
                     raise cancelled_error(status_of(row, now))
-                connection.execute(delete(self._table).where(self._table.c.load_id == key.load_id))
-                row = self._locked_or_new(connection, key, owner, now) or row
-            if (finished := finished_load(row, key)) is not None:
+                if self._waits(connection, row.number):
+                    raise ConfigurationError(
+                        f"the load {key.load_id!r} is not loaded again, because messages of it still wait; run its "
+                        "cancel to the end first (delaystore loads cancel)"
+                    )
+                self._forget(connection, row)
+                self._add(connection, key, owner, now)
+            elif (finished := finished_load(row, key)) is not None:
                 return finished
-            if row.token not in (None, token) and not is_abandoned(row, now):
+            elif row.token not in (None, token) and not is_abandoned(row, now):
                 raise LoadInProgressError(
                     f"the load {key.load_id!r} is in progress: {owner_of(row)}, since {time_text(row.began)}, last "
                     f"seen {time_text(row.heartbeat)}; wait for it, or until {time_text(row.lease_until)} if it "
@@ -97,25 +103,29 @@ class Registry:
         same = self._table.c.token == token
         values: dict[str, Any] = {"heartbeat": now, "lease_until": now + lease}
         if not connection.execute(self._update(key.load_id).where(same).values(values)).rowcount:
-            values |= {"token": token, "began": now, **_values_of(owner)}
+            columns = self._table.c  # a stream that goes on is the same load, which operations may be changing
+            began = case((columns.finished_at.is_(None), literal(now, columns.began.type)), else_=columns.began)
+            values |= {"token": token, "began": began, **_values_of(owner)}
             connection.execute(self._update(key.load_id).values(values))
             without = self._update(key.load_id).where(self._table.c.number.is_(None))  # an earlier release has made it
             connection.execute(without.values(number=new_number()))
 
     def _locked_or_new(self, connection: Connection, key: LoadKey, owner: LoadOwner, now: datetime) -> _RowOf | None:
         """The load's row, locked; made if there is none. None: another process has it locked."""
-        table = self._table
-        known = select(table.c.load_id).where(table.c.load_id == key.load_id)
+        known = select(self._table.c.load_id).where(self._table.c.load_id == key.load_id)
         if connection.execute(known).first() is None:
-            times = {"began": now, "heartbeat": now, "lease_until": now}
-            kind = {"is_stream": int(key.batch is not None), "number": new_number()}
-            values = {"load_id": key.load_id, **kind, **_values_of(owner), **times}
             try:
-                connection.execute(self._database.dialect.insert(table), values)
+                self._add(connection, key, owner, now)
             except IntegrityError as error:  # another process was quicker
                 if self._database.dialect.fault(error) is not Fault.DUPLICATE:
                     raise
         return self.locked(connection, key.load_id)
+
+    def _add(self, connection: Connection, key: LoadKey, owner: LoadOwner, now: datetime) -> None:
+        times = {"began": now, "heartbeat": now, "lease_until": now}
+        kind = {"is_stream": int(key.batch is not None), "number": new_number()}
+        values = {"load_id": key.load_id, **kind, **_values_of(owner), **times}
+        connection.execute(self._database.dialect.insert(self._table), values)
 
     def locked(self, connection: Connection, load_id: str, *, wait: bool = False) -> _RowOf | None:
         """The load's row, locked; None: there is none, or another process has it locked and `wait` is False."""
@@ -157,30 +167,51 @@ class Registry:
             values[column.name] = case((column.is_(None) | is_further(new, column), new), else_=column)
         connection.execute(self._update(key.load_id).values(values))
 
-    def release(self, connection: Connection, row: _RowOf) -> None:
-        """Take the load from its run; one that never finished anything is forgotten."""
-        mine = (self._table.c.load_id == row.load_id) & (self._table.c.token == row.token)
-        if row.finished_at is None:
-            connection.execute(delete(self._table).where(mine))
-        else:
-            connection.execute(update(self._table).where(mine).values(token=None))
+    def release(self, connection: Connection, row: _RowOf) -> bool:
+        """Take the load, whose row is locked, from its run. Returns whether it is forgotten, as it never finished
+        anything; unless its next run is to find it paused.
+        """
+        stays_paused = not is_unnamed(row.load_id) and self._is_paused(connection, row.number)
+        if row.finished_at is None and not stays_paused:
+            self._forget(connection, row)
+            return True
+        connection.execute(self._update(row.load_id).values(token=None))
+        return False
 
     def discard(self, token: str) -> None:
         """Give a load up, if that run has it."""
         with self._database.writing() as bound:
-            row = self._of_run(bound.connection, token)
-            if row is not None:
+            found = self._of_run(bound.connection, token)
+            row = None if found is None else self.locked(bound.connection, found.load_id, wait=True)
+            if row is not None and row.token == token:
                 self.release(bound.connection, row)
 
     def forget_unnamed(self, before: datetime) -> None:
-        """Forget the loads without a name that were finished before then, unless a message of theirs waits."""
-        table = self._table
-        finished = select(table.c.load_id, table.c.number).where(table.c.is_stream == 0, table.c.finished_at < before)
+        """Forget the loads without a name that were finished before then, unless a message of theirs waits.
+
+        One whose last due time lies after `before` is not looked at.
+        """
+        columns = self._table.c
+        ended = (columns.finished_at < before) & (func.coalesce(columns.last_due, columns.finished_at) < before)
+        finished = select(columns.load_id, columns.number).where(columns.is_stream == 0, ended)
         with self._database.writing() as bound:
-            for load_id, number in bound.connection.execute(finished).all():
-                if is_unnamed(load_id) and not self._waits(bound.connection, number):
-                    bound.connection.execute(delete(table).where(table.c.load_id == load_id))
-                    bound.connection.execute(delete(self._changes).where(self._changes.c.load_number == number))
+            for row in bound.connection.execute(finished).all():
+                if is_unnamed(row.load_id) and not self._waits(bound.connection, row.number):
+                    self._forget(bound.connection, row)
+
+    def _forget(self, connection: Connection, row: _RowOf) -> None:
+        """Delete all that is known of a load none of whose messages waits."""
+        connection.execute(delete(self._table).where(self._table.c.load_id == row.load_id))
+        if row.number is not None:
+            changes, pauses = self._tables.load_changes, self._tables.destinations
+            connection.execute(delete(changes).where(changes.c.load_number == row.number))
+            connection.execute(delete(pauses).where(pauses.c.name == name_of_load(row.number)))
+
+    def _is_paused(self, connection: Connection, number: int | None) -> bool:
+        if number is None:
+            return False
+        names = paused_names(self._tables, self._database.store.now(), [name_of_load(number)])
+        return connection.execute(names).first() is not None
 
     def rows(self, connection: Connection, load_id: str | None = None) -> Sequence[_RowOf]:
         """All loads, the newest last; or the one of that id, if there is one."""
@@ -212,7 +243,7 @@ def cancelled_error(load: LoadStatus) -> ConfigurationError:
     at = "" if load.cancelled_at is None else f" at {time_text(load.cancelled_at)}"
     return ConfigurationError(
         f"the load {load.load_id!r} was cancelled by {load.cancelled_by}{at}, and is not loaded again; choose another "
-        "load id, or pass the option again"
+        "load id, or set the option again, which loads it once more"
     )
 
 
@@ -286,17 +317,21 @@ def clean_up(database: LoadDatabase, own: str | None = None) -> Cleaned:
     return Cleaned(tuple(forgotten), tuple(dropped), tuple(in_use))
 
 
+def _may_be_forgotten(row: _RowOf, own: str | None, now: datetime) -> bool:
+    """Whether a run has abandoned the load, or it waits for the end of its pause since; the run `own` is alive."""
+    is_known = row.token is None and (row.finished_at is not None or row.cancelled_at is not None)
+    return not is_known and (own is None or row.token != own) and is_abandoned(row, now)
+
+
 def _forget(database: LoadDatabase, registry: Registry, own: str | None) -> list[str]:
     """A load that is being promoted has its row locked, and is passed over, however old its lease."""
     forgotten = []
     with database.writing() as bound:
         now = database.store.now()
         for found in registry.rows(bound.connection):
-            if found.token in (None, own) or not is_abandoned(found, now):
+            if not _may_be_forgotten(found, own, now):
                 continue
             row = registry.locked(bound.connection, found.load_id)
-            if row is not None and row.token == found.token and is_abandoned(row, now):
-                registry.release(bound.connection, row)
-                if row.finished_at is None:  # of a stream, what it has finished stays known
-                    forgotten.append(row.load_id)
+            if row is not None and _may_be_forgotten(row, own, now) and registry.release(bound.connection, row):
+                forgotten.append(row.load_id)
     return forgotten

@@ -67,14 +67,10 @@ class SqlSink(AttemptSink):
 
     @override
     def write(self, batch: pa.RecordBatch) -> None:
-        if batch.nbytes > CHUNK_BYTES and batch.num_rows > 1:
-            half = batch.num_rows // 2
-            self.write(batch.slice(0, half))
-            self.write(batch.slice(half))
-            return
-        if batch.num_rows > self._most:
-            for start in range(0, batch.num_rows, self._most):
-                self.write(batch.slice(start, self._most))
+        most = self._most if batch.nbytes <= CHUNK_BYTES else min(self._most, max(1, batch.num_rows // 2))
+        if batch.num_rows > most:
+            for start in range(0, batch.num_rows, most):
+                self.write(batch.slice(start, most))
             return
         if self._bytes + batch.nbytes > CHUNK_BYTES or self._rows + batch.num_rows > self._most:
             self._copy()

@@ -424,10 +424,13 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
             return self._dialect.sizes(self.connection, self._sql.table)
 
     @override
-    def cancel(self, message_id: str, *, change: Change | None = None) -> ManagementOutcome:
+    def cancel(
+        self, message_id: str, *, change: Change | None = None, how: LoadChange | None = LoadChange.CANCELLED
+    ) -> ManagementOutcome:
+        """`how`: how the message leaves its load; None: the caller notes that."""
         check_message_id(message_id)
         self.written()
-        return self._manage(self._sql.cancel, {"id": message_id}, change)
+        return self._manage(self._sql.cancel, {"id": message_id}, change, how=how)
 
     @override
     def reschedule(self, message_id: str, due_time: datetime, *, change: Change | None = None) -> ManagementOutcome:
@@ -527,19 +530,24 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         values: dict[str, Any],
         change: Change | None,
         due_time: datetime | None = None,
+        *,
+        how: LoadChange | None = None,
     ) -> ManagementOutcome:
-        """Change the message of `values["id"]`, and note `change` with the message as it was before."""
+        """Change the message of `values["id"]`, and note `change` with the message as it was before.
+
+        `how`: how the message leaves its load, unless `change` replaces it; None: that is not noted here.
+        """
         table, dialect = self._sql.table, self._dialect
         before = None if change is None else AuditTrail(self).before(values["id"])
         now, number = self.now(), None
-        if statement is self._sql.cancel and LoadChanges(self).has_loads:
+        if how is not None and LoadChanges(self).has_loads:
             number = table.c[LOAD]
         with translated_errors():
             done, load = dialect.change_unclaimed(self.connection, table, statement, values, now, number)
         outcome = _OUTCOMES[done]
-        if load is not None:
+        if load is not None and how is not None:
             is_replaced = change is not None and change.action is ChangeAction.REPLACE
-            LoadChanges(self).note({load: 1}, LoadChange.REPLACED if is_replaced else LoadChange.CANCELLED)
+            LoadChanges(self).note({load: 1}, LoadChange.REPLACED if is_replaced else how)
         if change is not None and before is not None and outcome is ManagementOutcome.DONE:
             self._note([change.of_message(now, before, due_time)])
         return outcome

@@ -13,6 +13,7 @@ from delaystore.bulk.options import OnDuplicate
 from delaystore.bulk.staging import LoadKey, StagedAttempt, Staging
 from delaystore.errors import DuplicateMessageError, LoadLostError
 from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.sql.bulk_partitions import PartitionLimits
 from tests.integration.loading import DUE, batch, row, rows, staged, staging_of
 from tests.integration.partitions import ROWS
 from tests.integration.sql_stores import execute, message, opened, query
@@ -27,9 +28,9 @@ FAMILY = (
 
 
 @contextmanager
-def once_after(words: str, action: Callable[[], object]) -> Iterator[None]:
-    """Do `action` after the first statement with these words; the test fails if there was none."""
-    actions = [action]
+def once_after(words: str, action: Callable[[], object], number: int = 1) -> Iterator[None]:
+    """Do `action` after the first statement with these words, or another `number`; fail if there was none."""
+    actions: list[Callable[[], object]] = [action, *[lambda: None] * (number - 1)]
 
     def executed(_connection: Any, _cursor: Any, statement: str, *_: object) -> None:
         if words in statement and actions:
@@ -140,6 +141,37 @@ def test_the_staging_of_a_dead_process_keeps_no_sender_waiting(
     assert query(postgresql_url, FAMILY.format(parent="delayed_shelves")) == []
     assert staging.promote(attempts, OnDuplicate.ERROR).stored == len(ALL)
     assert ids(store) == ALL
+
+
+def test_a_clean_up_leaves_the_rows_of_a_staging_that_is_read(
+    store: SqlDelayedMessageStore, postgresql_url: str
+) -> None:
+    """Its announcement cannot end while a backup reads it."""
+    staging, attempts = begun(postgresql_url)
+    execute(postgresql_url, f"ALTER TABLE {staging_table(postgresql_url)} INHERIT sales_delayed_shelves")
+    with store.engine.connect() as backup:
+        backup.execute(text(f"LOCK TABLE {staging_table(postgresql_url)} IN ACCESS SHARE MODE"))
+        store.clean_up()
+    assert staging.promote(attempts, OnDuplicate.ERROR).stored == len(ALL)
+    assert ids(store) == ALL
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_staged_row_that_vanishes_at_last_is_noticed(
+    store: SqlDelayedMessageStore, postgresql_url: str, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    """As one that an operator deletes: after the rows were counted, and before they are stored."""
+    if key is None:
+        monkeypatch.setattr(SqlDelayedMessageStore, "partition_limits", PartitionLimits())
+    staging, attempts = begun(postgresql_url, row("keyed", key=key))
+    vanished = f"DELETE FROM {staging_table(postgresql_url)} WHERE message_id = 'm-00000'"
+    counted = "AS min_1, min("
+    with (
+        once_after(counted, lambda: execute(postgresql_url, vanished), 1 if key is None else 2),
+        pytest.raises(LoadLostError, match="rows of the load 'one' are left"),
+    ):
+        staging.promote(attempts, OnDuplicate.ERROR)
+    assert ids(store) == []
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from delaystore.ingress.reading.content import IncomingContent
 from delaystore.ingress.reading.forms._times import integer_in, later, unreadable, whole_second
 from delaystore.ingress.reading.forms.abc import Delay, DelayForm
 from delaystore.ingress.reading.incoming import RejectedMessageError
-from delaystore.text import DUE_TIME, MAX_LATE, NOT_AFTER, parse_instant
+from delaystore.text import DUE_TIME, MAX_LATE_HEADER, NOT_AFTER_HEADER, parse_instant
 
 
 class DueTimeForm(DelayForm):
@@ -42,12 +42,14 @@ def latest_delivery(content: IncomingContent, due_time: datetime) -> datetime | 
     The headers are removed: a consumer that publishes the message again, with another delay, must not ask for it again.
     Raises RejectedMessageError.
     """
-    not_after, max_late = content.headers.pop(NOT_AFTER, None), content.headers.pop(MAX_LATE, None)
+    not_after, max_late = content.headers.pop(NOT_AFTER_HEADER, None), content.headers.pop(MAX_LATE_HEADER, None)
     if max_late is None:
-        return None if not_after is None else time_in(NOT_AFTER, not_after)
+        return None if not_after is None else time_in(NOT_AFTER_HEADER, not_after)
     if not_after is not None:
-        raise RejectedMessageError(f"it has both headers {NOT_AFTER} and {MAX_LATE}, and each is the latest delivery")
+        raise RejectedMessageError(
+            f"it has both headers {NOT_AFTER_HEADER} and {MAX_LATE_HEADER}, and each is the latest delivery"
+        )
     milliseconds = integer_in(max_late)
     if milliseconds is None or milliseconds <= 0:
-        raise unreadable(MAX_LATE, max_late, "a whole number of milliseconds above 0")
-    return later(due_time, milliseconds, MAX_LATE)
+        raise unreadable(MAX_LATE_HEADER, max_late, "a whole number of milliseconds above 0")
+    return later(due_time, milliseconds, MAX_LATE_HEADER)

@@ -330,11 +330,7 @@ class PartitionManager:
         with self._connections.connect() as connection:
             partition = PartitionTable(connection, self._partitioning, table)
             if partition.is_announced() and not partition.is_attached():
-                cleanup = PartitionCleanup(partition)
-                if partition.is_staging:
-                    cleanup.remove_unattached()  # its rows are needed
-                else:
-                    cleanup.drop_unattached()
+                PartitionCleanup(partition).drop_unattached()
                 connection.commit()
 
     def _close(self, staging: PartitionTable) -> None:

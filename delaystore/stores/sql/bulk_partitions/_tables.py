@@ -113,15 +113,14 @@ class PartitionTable:
 
     def is_announced(self) -> bool:
         """Whether inserts search it; False also where it is gone."""
-        return bool(
-            self.execute(_INHERITS, parent=quoted_name(self.partitioning.parent, self.connection.dialect)).scalar()
-        )
+        return self._is_child_of(self.partitioning.parent)
 
     def is_attached(self) -> bool:
         """Whether its messages wait; False also where it is gone."""
-        return bool(
-            self.execute(_INHERITS, parent=quoted_name(self.partitioning.live, self.connection.dialect)).scalar()
-        )
+        return self._is_child_of(self.partitioning.live)
+
+    def _is_child_of(self, parent: Table) -> bool:
+        return bool(self.execute(_INHERITS, parent=quoted_name(parent, self.connection.dialect)).scalar())
 
     def unless_locked(
         self, action: Callable[[], object], *, lock_wait: float = SHORT_WAIT, timeout: float = 0.0
@@ -157,8 +156,11 @@ class PartitionCleanup:
             self._drop_if(self._is_empty)
 
     def drop_unattached(self) -> None:
-        """Drop one whose maker needs it no more; where that cannot be, free its message_ids. Attached ones stay."""
-        if not self.remove_unattached():
+        """Remove one as `remove_unattached`, once its maker has it no more; where that cannot be, free its message_ids.
+
+        The rows of a staging stay: its load may still insert them.
+        """
+        if not self.remove_unattached() and not self._table.is_staging:
             self._table.unless_locked(self._free)
 
     def remove_unattached(self) -> bool:
