@@ -89,7 +89,8 @@ class DryRun:
     rejects: Rejects
     twice: int | None
     waiting: int | None
-    examples: tuple[str, ...]
+    twice_examples: tuple[str, ...]
+    waiting_examples: tuple[str, ...]
     seconds: float
     preview: LoadPreview = field(default_factory=LoadPreview)
 
@@ -319,14 +320,14 @@ class DirectLoad:
                 ids.update(converted.staged.column("message_id").to_pylist())
         twice = sorted(name for name, count in ids.items() if count > 1)
         waiting = self._store.waiting_ids(ids) if stored and duplicates else set[str]()
-        examples = [*twice[:MAX_EXAMPLES], *sorted(waiting or ())[:MAX_EXAMPLES]]
         return DryRun(
             given=given,
             messages=messages,
             rejects=rejects,
             twice=messages - len(ids) if duplicates else None,
             waiting=None if waiting is None else len(waiting),
-            examples=tuple(dict.fromkeys(examples)),
+            twice_examples=tuple(twice[:MAX_EXAMPLES]),
+            waiting_examples=tuple(sorted(waiting or ())[:MAX_EXAMPLES]),
             preview=preview_of(due.counts(), self._store.store if stored else None),
             seconds=time.monotonic() - clock,
         )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from delaystore.bulk.columns import LINE, MESSAGE_COLUMNS, OF_REJECTS, UNREADABLE, text_columns
+from delaystore.bulk.columns import LINE, MESSAGE_COLUMNS, OF_REJECTS, REASON, UNREADABLE, text_columns
 from delaystore.bulk.csv_files import BATCH, CsvForm, check_columns_of, csv_form, csv_rows, read_errors
 from delaystore.bulk.files import DataFiles, Kind
 from delaystore.bulk.json_lines import RAW, WHY, JsonLine, names_of, read_line
@@ -27,12 +27,14 @@ def renamed(columns: Sequence[str], mapping: Mapping[str, str]) -> list[tuple[st
     """Each column to be read, and its name from then on; letters' case does not matter.
 
     `mapping`: the file's column of a message's column. A column that is mapped to no field stays as it is, unless a
-    mapped one takes its name, or it is of rejected rows. Raises ConfigurationError for no columns at all, and for a
-    mapped one that is not there.
+    mapped one takes its name, or it is of rejected rows. Files of rejected rows may have the names of a message's
+    columns already. Raises ConfigurationError for no columns at all, and for a mapped one that is not there.
     """
     if not columns:
         raise ConfigurationError("the files have no rows")
     present = {column.lower(): column for column in columns}
+    if REASON in present:  # rejected rows, whose columns were renamed before
+        mapping = {field: given for field, given in mapping.items() if given.lower() in present or field not in present}
     for field, column in mapping.items():
         if column.lower() not in present:
             raise ConfigurationError(

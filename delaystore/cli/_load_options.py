@@ -17,7 +17,7 @@ from delaystore.cli._output import OutputError, bar, print_document, print_line,
 from delaystore.errors import ConfigurationError, DelaystoreError, DuplicateKeyError
 from delaystore.message import OnKey
 from delaystore.stores.documents import instant
-from delaystore.text import counted, duration_text, limit_text, parse_duration, time_text
+from delaystore.text import counted, duration_text, parse_duration, time_text
 
 if TYPE_CHECKING:
     from delaystore.bulk.files import DataFiles, Kind
@@ -388,7 +388,12 @@ def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
     """Report the messages that would be loaded."""
     obstacles = [_OBSTACLES[obstacle] for obstacle in report.obstacles]
     if as_json:
-        duplicates = {"in_the_files": report.twice, "waiting": report.waiting, "examples": list(report.examples)}
+        duplicates = {
+            "in_the_files": report.twice,
+            "in_the_files_examples": list(report.twice_examples),
+            "waiting": report.waiting,
+            "waiting_examples": list(report.waiting_examples),
+        }
         print_document(
             {
                 "load_id": report.given.load_id,
@@ -405,6 +410,8 @@ def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
     if report.twice is None:
         rows = counted(report.messages, "message")
         print_line(f"a preview: {rows}, without a search for duplicates; nothing was written")
+        if obstacles:
+            print_line(f"the load would fail, because {', and '.join(obstacles)}")
     elif obstacles:
         print_line(f"a dry run: the load would fail, because {', and '.join(obstacles)}; nothing was written")
     else:
@@ -412,9 +419,13 @@ def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
     if report.waiting is None:
         print_note("note: this store cannot list waiting messages; rows that wait already would be left out")
     if report.twice:
-        print_line(f"{counted(report.twice, 'row')} with a message_id that came before{_such_as(report.examples)}")
+        print_line(
+            f"{counted(report.twice, 'row')} with a message_id that came before{_such_as(report.twice_examples)}"
+        )
     if report.waiting:
-        print_line(f"{counted(report.waiting, 'message_id')} waiting in the store already{_such_as(report.examples)}")
+        print_line(
+            f"{counted(report.waiting, 'message_id')} waiting in the store already{_such_as(report.waiting_examples)}"
+        )
     _tell_rejects(report.rejects, "would be rejected")
     _tell_preview(report.preview)
 
@@ -440,7 +451,7 @@ def _tell_preview(preview: "LoadPreview") -> None:
     for each in preview.destinations:
         if each.max_rate is None:
             continue
-        limited = f"{each.destination} is limited to {limit_text(each.max_rate)}"
+        limited = f"{each.destination} is limited to {each.max_rate * 60:g}/m"
         if (over := each.exceeded) is None:
             print_line(f"{limited}; no minute exceeds that")
         else:

@@ -19,7 +19,7 @@ from delaystore.settings import OnExpired
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.operable import AuditedStore
 from delaystore.stores.records import Change, ChangeAction, LoadChange, Way
-from delaystore.text import counted, duration_text, time_text
+from delaystore.text import counted, time_text
 from delaystore.transports.abc import Outcome, OutcomeKind
 
 logger = logging.getLogger("delaystore.dispatcher")
@@ -243,8 +243,7 @@ class Settler:
             if message.not_after is None or message.not_after >= now:
                 in_time.append(message)
             else:
-                late = duration_text(now - message.due_time)
-                reason = f"it is {late} late; its latest delivery was {time_text(message.not_after)}"
+                reason = f"the latest delivery has passed: it was {time_text(message.not_after)}"
                 expired.append(Failure(message, EXPIRED, reason))
         return in_time
 

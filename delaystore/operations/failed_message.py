@@ -252,7 +252,8 @@ def _count(value: object) -> int:
 _UUID: Final = r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"
 _HEX: Final = r"\b(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{12,}\b"
 _ID: Final = re.compile(f"{_UUID}|{_HEX}")
-_NUMBER: Final = re.compile(r"\d+(?:[.,:]\d+)*")
+_NUMBER: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.]*Z?|\d+(?:[.,:]\d+)*")
+"""Also a time as one number."""
 _LONG_ID: Final = 8
 """Characters of a message_id that is no word of a reason by chance."""
 _LONGEST: Final = 300

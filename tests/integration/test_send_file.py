@@ -142,7 +142,12 @@ def test_a_dry_run_finds_what_waits_and_what_comes_twice(run: CommandLine, sqlit
     assert run("send", "q", "--file", "a.csv").code == 0
     Path("a.csv").write_text(csv_of(4) + csv_of(1).removeprefix(HEADER))
     tried = run("send", "q", "--file", "a.csv", "--dry-run", "--on-duplicate", "ignore", "--json").document
-    assert tried["duplicates"] == {"in_the_files": 1, "waiting": 2, "examples": ["0", "1"]}
+    assert tried["duplicates"] == {
+        "in_the_files": 1,
+        "in_the_files_examples": ["0"],
+        "waiting": 2,
+        "waiting_examples": ["0", "1"],
+    }
     assert tried["would_store"] == 2
 
 

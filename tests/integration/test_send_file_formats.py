@@ -110,6 +110,29 @@ def test_rejected_rows_are_corrected_and_sent_again(run: CommandLine, sqlite_url
     assert run("show", "b", "--json").document["headers"] == {"colour": "blue"}
 
 
+def test_rejected_rows_are_sent_again_by_the_same_command(run: CommandLine, sqlite_url: str) -> None:
+    mapped = ("--map", "message_id=No.", "--map", "due_time=When", "--unknown-columns", "headers")
+    Path("a.csv").write_text(f"No.,When,body,colour\na,{DUE},x,red\nb,01.07.2030,y,blue\n")
+    assert run("send", "q", "--file", "a.csv", *mapped, "--rejects-dir", "bad").code == 0
+    (path,) = Path("bad").glob("*/*")
+    Path("fixed.jsonl").write_text(path.read_text().replace("01.07.2030", DUE))
+    again = run("send", "q", "--file", "fixed.jsonl", *mapped)
+    assert again.code == 0, again.err
+    assert waiting(sqlite_url) == {"a": b"x", "b": b"y"}
+    assert "no column 'Why'" in run.refused("send", "q", "--file", "fixed.jsonl", "--map", "not_after=Why")
+
+
+def test_a_preview_says_that_the_load_would_fail(run: CommandLine, sqlite_url: str) -> None:
+    assert run("send", "q", "--message-id", "c", "--delay", "1h", "--create").code == 0
+    Path("a.csv").write_text(f"message_id,due_time,body\na,{DUE},x\na,{DUE},x\nb,soon,x\nc,{DUE},x\n")
+    assert (
+        "the load would fail, because rows cannot be messages" in run("send", "q", "--file", "a.csv", "--preview").out
+    )
+    tried = run("send", "q", "--file", "a.csv", "--dry-run").out
+    assert "1 row with a message_id that came before (such as a)\n" in tried
+    assert "1 message_id waiting in the store already (such as c)\n" in tried
+
+
 def test_a_rejected_line_of_json_is_named_by_its_number(run: CommandLine, sqlite_url: str) -> None:
     good = json.dumps({"message_id": "a", "due_time": DUE, "body": "x"})
     Path("a.jsonl").write_text(f"{good}\n\nnothing\n{good.replace(DUE, 'soon')}\n")

@@ -17,6 +17,7 @@ from delaystore.filters import EVERYTHING, MessageFilter, Shift
 from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.operable import STEP
 from delaystore.stores.records import OperationState
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import opened
@@ -152,16 +153,16 @@ delivery.operations.reschedule(EVERYTHING, by=timedelta(days=1), time_zone=sys.a
 def test_killed_in_the_middle_and_resumed_each_message_is_moved_once(
     store: SqlDelayedMessageStore, database_url: str, time_zone: str
 ) -> None:
-    fill(store, 6_500)
+    fill(store, 3 * STEP + 500)
     child = subprocess.run([sys.executable, "-c", KILLED, database_url, time_zone], check=False, timeout=100)
     assert child.returncode == -signal.SIGKILL
     operations = DelayedDelivery("sales", store).operations
     (left,) = operations.operations()
-    assert (left.state, left.changed, left.shift) == (OperationState.RUNNING, 4_000, Shift(DAY, time_zone or None))
-    assert operations.run(left.operation_id).changed == 6_500
+    assert (left.state, left.changed, left.shift) == (OperationState.RUNNING, 2 * STEP, Shift(DAY, time_zone or None))
+    assert operations.run(left.operation_id).changed == 3 * STEP + 500
     by = DAY if not time_zone else timedelta(hours=23)
     assert {due_time - by - NOON for due_time in due_times(store).values()} == {
-        timedelta(seconds=number) for number in range(6_500)
+        timedelta(seconds=number) for number in range(3 * STEP + 500)
     }
 
 

@@ -185,7 +185,12 @@ def test_what_waits_already_is_an_error_a_skip_or_replaced(run: CommandLine, fol
     tried = run("load", "a.csv", *MAP, "--dry-run", "--json").document
     assert tried["would_store"] == 0
     assert tried["obstacles"] == ["a message_id comes twice (see --on-duplicate)"]
-    assert tried["duplicates"] == {"in_the_files": 1, "waiting": 0, "examples": ["0"]}
+    assert tried["duplicates"] == {
+        "in_the_files": 1,
+        "in_the_files_examples": ["0"],
+        "waiting": 0,
+        "waiting_examples": [],
+    }
     assert not Path(sqlite_url.removeprefix("sqlite:///")).exists()
     assert "message_id '0'" in run.refused("load", "a.csv", *MAP)
     (folder / "a.csv").write_text(csv_of(2))

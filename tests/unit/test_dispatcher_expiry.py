@@ -57,7 +57,7 @@ def test_an_expired_message_goes_to_the_error_queue_with_the_reason(
     assert transport.bodies("billing") == [b"b", b"c"]
     copies = transport.arrived("error")
     assert [copy.headers[EXCEPTION_TYPE] for copy in copies] == ["delaystore.Expired"] * 2
-    assert copies[0].headers[EXCEPTION_MESSAGE] == "it is 1h late; its latest delivery was 2027-01-01 12:01:00Z"
+    assert copies[0].headers[EXCEPTION_MESSAGE] == "the latest delivery has passed: it was 2027-01-01 12:01:00Z"
     assert copies[0].headers[FAILED_QUEUE] == "billing"
     assert store.count() == 0
     assert store.changes() == []
@@ -213,7 +213,7 @@ def test_observers_health_and_heartbeats_tell_of_it(
     settled = heard.settled[0]
     assert [each.message_id for each in settled.by_outcome["expired"]] == ["a"]
     assert settled.by_outcome["moved_to_error_queue"] == []
-    assert settled.reasons == {"a": "it is 1h late; its latest delivery was 2027-01-01 12:01:00Z"}
+    assert settled.reasons == {"a": "the latest delivery has passed: it was 2027-01-01 12:01:00Z"}
     assert dispatcher.health().expired == 1
     (activity,) = store.activity(NOON)
     assert (activity.expired, activity.moved_to_error_queue, activity.delivered) == (1, 0, 1)

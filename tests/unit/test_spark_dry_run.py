@@ -16,7 +16,7 @@ def dry_run(on_duplicate: OnDuplicate, **found: Any) -> DryRun:
     folder = found.pop("folder", None)
     given = WriteOptions(store="sqlite:///app.db", endpoint="sales", on_duplicate=on_duplicate, rejects=folder)
     counts = {"rejects": Rejects(), "twice": 0, "waiting": 0, **found}
-    return DryRun(given=given, messages=10, examples=(), seconds=0, **counts)
+    return DryRun(given=given, messages=10, twice_examples=(), waiting_examples=(), seconds=0, **counts)
 
 
 @pytest.mark.parametrize(

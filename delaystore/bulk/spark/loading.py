@@ -287,7 +287,7 @@ def dry_run(
         conversion = plan_conversion(fields_of(frame.schema), request.given, datetime.now(UTC))
         checked = _checked(frame, conversion)
         if not duplicates:
-            return _counted(request, checked, (None, 0, ()), clock, stored=stored)
+            return _counted(request, checked, (None, 0, (), ()), clock, stored=stored)
         checked = checked.persist()
         try:
             return _counted(request, checked, _duplicates(spark, request, checked, stored=stored), clock, stored=stored)
@@ -298,8 +298,8 @@ def dry_run(
         return run_watched(spark, run, watcher)
 
 
-_Duplicates = tuple[int | None, int | None, tuple[str, ...]]
-"""Rows whose id came before, and ids that wait; None each: not known. Examples of both."""
+_Duplicates = tuple[int | None, int | None, tuple[str, ...], tuple[str, ...]]
+"""Rows whose id came before, and ids that wait; None each: not known. Examples of each."""
 
 
 def _duplicates(spark: SparkSession, request: LoadRequest, checked: DataFrame, *, stored: bool) -> _Duplicates:
@@ -307,8 +307,7 @@ def _duplicates(spark: SparkSession, request: LoadRequest, checked: DataFrame, *
     several = good.groupBy("message_id").count().where("count > 1")
     twice = several.agg(sf.sum(sf.col("count") - 1).alias("count"), _some("message_id")).first()
     waiting, waits = _waiting(spark, request, good) if stored else (0, ())
-    examples = dict.fromkeys([*(twice["some"] if twice else ()), *waits])
-    return twice["count"] or 0 if twice else 0, waiting, tuple(examples)
+    return twice["count"] or 0 if twice else 0, waiting, tuple(twice["some"] if twice else ()), tuple(waits)
 
 
 def _counted(
@@ -318,7 +317,7 @@ def _counted(
     counted = checked.groupBy(*MINUTES, "reason").agg(sf.count(sf.lit(1)).alias("count"), _some("example")).collect()
     counts = counts_of((*(row[name] for name in MINUTES), row["count"]) for row in counted if row["reason"] is None)
     bad = {row["reason"]: Reason(row["count"], tuple(row["some"])) for row in counted if row["reason"] is not None}
-    twice, waiting, examples = duplicates
+    twice, waiting, twice_examples, waiting_examples = duplicates
     with closing(open_load_store(request.given)) as store:
         return DryRun(
             given=request.given,
@@ -326,7 +325,8 @@ def _counted(
             rejects=Rejects(bad),
             twice=twice,
             waiting=waiting,
-            examples=examples,
+            twice_examples=twice_examples,
+            waiting_examples=waiting_examples,
             preview=preview_of(counts, store.store if stored else None),
             seconds=time.monotonic() - clock,
         )
