@@ -61,7 +61,8 @@ class Connections:
         renew_after_fork(engine)
         # Listen to the dialect, which keeps these listeners: SQLAlchemy finds them by the target's address in memory,
         # and an engine may have the address of a former one whose dialect lives on.
-        for name, heard in _HEARD:
+        listeners = [*_HEARD, *(_HEARD_OF_POSTGRESQL if engine.dialect.name == "postgresql" else ())]
+        for name, heard in listeners:
             if not event.contains(engine.dialect, name, heard):
                 event.listen(engine.dialect, name, heard)
 
@@ -299,9 +300,10 @@ def _read_binary(cursor: Any, _statement: str, _parameters: Any, context: Execut
 _HEARD: Final[Sequence[tuple[str, Callable[..., None]]]] = (
     ("handle_error", _leave_read_only_server),
     ("handle_error", _close_what_was_cut),
-    ("do_execute", _read_binary),
 )
 """SQLAlchemy's events, and who hears of them."""
+_HEARD_OF_POSTGRESQL: Final[Sequence[tuple[str, Callable[..., None]]]] = (("do_execute", _read_binary),)
+"""Called for each statement, which other databases need not pay for."""
 
 
 def _note_use(_connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:

@@ -116,14 +116,15 @@ def to_row(message: DelayedMessage) -> dict[str, Any]:
 
 def to_values(message: DelayedMessage) -> tuple[Any, ...]:
     """The values of `to_row`, without a dictionary: for COPY this is called for each of millions."""
+    headers, properties = message.headers, message.properties
     return (
         message.message_id,
         message.destination,
         message.due_time,
         message.next_attempt,
         message.failure_count,
-        encode_mapping(message.headers),
-        encode_mapping(message.properties),
+        encode_mapping(headers) if headers else None,
+        encode_mapping(properties) if properties else None,
         message.body,
     )
 
