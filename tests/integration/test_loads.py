@@ -254,6 +254,44 @@ def test_a_load_is_not_loaded_again_before_its_cancel_has_reached_all_of_it(
     assert ids(operations, SPRING) == [each.message_id for each in rows(2, "second")]
 
 
+@pytest.mark.parametrize("how", ["given up", "killed"])
+def test_a_load_stays_cancelled_until_it_is_loaded_again_to_the_end(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str, how: str
+) -> None:
+    load(database_url, "spring", rows(5))
+    operations.loads.cancel("spring")
+    staging = staging_of(database_url, again=True)
+    staging.begin(LoadKey("spring"))
+    staged(staging, rows(3))
+    assert operations.loads.get("spring").state is LoadPhase.STAGING
+    if how == "given up":
+        staging.discard()
+    else:
+        end_lease(database_url)
+        cleanup(StoreOptions(store=database_url, endpoint="sales"))
+    found = operations.loads.get("spring")
+    assert (found.state, found.cancelled, found.cancelled_by) == (LoadPhase.CANCELLED, 5, "ada")
+    with pytest.raises(ConfigurationError, match="the load 'spring' was cancelled by ada"):
+        load(database_url, "spring", rows(5))
+    assert load(database_url, "spring", rows(4), again=True).stored == 4
+    found = operations.loads.get("spring")
+    assert (found.state, found.stored, found.cancelled, found.cancelled_by) == (LoadPhase.WAITING, 4, 0, None)
+
+
+def test_a_load_that_is_loaded_again_can_be_cancelled_meanwhile(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", rows(5))
+    operations.loads.cancel("spring")
+    staging = staging_of(database_url, again=True)
+    staging.begin(LoadKey("spring"))
+    attempt = staged(staging, rows(3))
+    operations.loads.cancel("spring")
+    with pytest.raises(LoadLostError, match="'spring' was cancelled by ada; nothing of it was stored"):
+        staging.promote([attempt], OnDuplicate.ERROR)
+    assert (store.count(), operations.loads.get("spring").state) == (0, LoadPhase.CANCELLED)
+
+
 def test_nothing_is_left_of_a_load_that_is_loaded_again(
     store: SqlDelayedMessageStore, operations: Operations, database_url: str
 ) -> None:

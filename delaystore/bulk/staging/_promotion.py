@@ -298,7 +298,7 @@ class Promotion:
         row = self._registry.locked(connection, self._key.load_id, wait=True)
         if row is not None and (finished := finished_load(row, self._key)) is not None:
             raise _FinishedError(finished)
-        if row is not None and row.cancelled_at is not None:
+        if row is not None and row.cancelled_at is not None and row.token is None:
             raise LoadLostError(
                 f"the load {self._key.load_id!r} was cancelled by {row.cancelled_by}; nothing of it was stored; choose "
                 "another load id, or set the option again, which loads it once more"

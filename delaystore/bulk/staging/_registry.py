@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from operator import gt, lt
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, case, delete, func, literal, select, update
+from sqlalchemy import Connection, Row, case, delete, func, literal, null, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.bulk.options import is_unnamed
@@ -25,6 +25,10 @@ from delaystore.text import time_text
 LOCK_TIMEOUT: Final = 10.0
 """Seconds that a load waits for another process that is promoting the same, or for a killed one's last statement."""
 _POLL: Final = 0.1
+_NOTHING_YET: Final = dict.fromkeys(
+    ("cancelled_at", "cancelled_by", "messages", "rejected", "first_due", "last_due"), null()
+)
+"""The columns of a load whose cancelled run is forgotten."""
 _RowOf = Row[*tuple[Any, ...]]
 
 
@@ -41,7 +45,8 @@ class Registry:
         """Have the load for the run `token`, from now until its lease ends; a finished one is returned.
 
         Raises LoadInProgressError while another run has it, and ConfigurationError for a cancelled one, unless `again`:
-        then it is another load of the same id, once no message of the cancelled one waits.
+        then it is another load of the same id, once no message of the cancelled one waits. The row stays cancelled
+        until that load is finished.
         """
         with self._locking(key, owner) as (connection, row, now):
             if row.cancelled_at is not None:
@@ -52,16 +57,17 @@ class Registry:
                         f"the load {key.load_id!r} is not loaded again, because messages of it still wait; run its "
                         "cancel to the end first (delaystore loads cancel)"
                     )
-                self._forget(connection, row)
-                self._add(connection, key, owner, now)
             elif (finished := finished_load(row, key)) is not None:
                 return finished
-            elif row.token not in (None, token) and not is_abandoned(row, now):
+            if row.token not in (None, token) and not is_abandoned(row, now):
                 raise LoadInProgressError(
                     f"the load {key.load_id!r} is in progress: {owner_of(row)}, since {time_text(row.began)}, last "
                     f"seen {time_text(row.heartbeat)}; wait for it, or until {time_text(row.lease_until)} if it "
                     "has died"
                 )
+            if row.cancelled_at is not None and row.token is None:
+                connection.execute(self._update(key.load_id).values(finished_at=null()))
+                self._forget_pause(connection, row.number)
             self._give(connection, key, token, owner, now, lease)
         return None
 
@@ -154,6 +160,9 @@ class Registry:
         `due`: the first and the last due time of its messages; none where it has no messages.
         """
         columns, key, now = self._table.c, load.key, load.finished_at
+        again = self._update(key.load_id).where(columns.cancelled_at.is_not(None)).values(_NOTHING_YET)
+        if connection.execute(again).rowcount:
+            self._forget_changes(connection, key.load_id)
         values = {"heartbeat": now, "finished_at": now, "batch": key.batch} | {
             "stored": load.stored,
             "skipped": load.skipped,
@@ -169,10 +178,10 @@ class Registry:
 
     def release(self, connection: Connection, row: _RowOf) -> bool:
         """Take the load, whose row is locked, from its run. Returns whether it is forgotten, as it never finished
-        anything; unless its next run is to find it paused.
+        anything; unless its next run is to find it paused or cancelled.
         """
-        stays_paused = not is_unnamed(row.load_id) and self._is_paused(connection, row.number)
-        if row.finished_at is None and not stays_paused:
+        is_kept = row.cancelled_at is not None or self._is_paused(connection, row.number)
+        if row.finished_at is None and (is_unnamed(row.load_id) or not is_kept):
             self._forget(connection, row)
             return True
         connection.execute(self._update(row.load_id).values(token=None))
@@ -201,11 +210,19 @@ class Registry:
 
     def _forget(self, connection: Connection, row: _RowOf) -> None:
         """Delete all that is known of a load none of whose messages waits."""
+        self._forget_changes(connection, row.load_id)
+        self._forget_pause(connection, row.number)
         connection.execute(delete(self._table).where(self._table.c.load_id == row.load_id))
-        if row.number is not None:
-            changes, pauses = self._tables.load_changes, self._tables.destinations
-            connection.execute(delete(changes).where(changes.c.load_number == row.number))
-            connection.execute(delete(pauses).where(pauses.c.name == name_of_load(row.number)))
+
+    def _forget_changes(self, connection: Connection, load_id: str) -> None:
+        changes, columns = self._tables.load_changes, self._table.c
+        number = select(columns.number).where(columns.load_id == load_id).scalar_subquery()
+        connection.execute(delete(changes).where(changes.c.load_number == number))
+
+    def _forget_pause(self, connection: Connection, number: int | None) -> None:
+        if number is not None:
+            pauses = self._tables.destinations
+            connection.execute(delete(pauses).where(pauses.c.name == name_of_load(number)))
 
     def _is_paused(self, connection: Connection, number: int | None) -> bool:
         if number is None:

@@ -46,7 +46,8 @@ class LoadQueries(OperatorQueries):
         """Paused from now on."""
         self.begin_writing()
         row, number = self.load_row(load_id), self.number_of(load_id)
-        has_ended = row.cancelled_at is not None or (row.finished_at is not None and not row.is_stream)
+        is_cancelled = row.cancelled_at is not None and row.token is None
+        has_ended = is_cancelled or (row.finished_at is not None and not row.is_stream)
         if has_ended and not self._counted(number, 1):
             raise ConfigurationError(
                 f"the load {load_id!r} is not paused, because none of its messages waits any more; `delaystore loads "
@@ -125,8 +126,9 @@ class LoadQueries(OperatorQueries):
 
 
 def _phase(row: Any, waiting: int, now: datetime) -> LoadPhase:
-    if row.cancelled_at is not None:
+    is_staging = row.finished_at is None and row.token is not None and row.lease_until > now
+    if row.cancelled_at is not None and not is_staging:
         return LoadPhase.CANCELLED
     if row.finished_at is None:
-        return LoadPhase.STAGING if row.token is not None and row.lease_until > now else LoadPhase.ABANDONED
+        return LoadPhase.STAGING if is_staging else LoadPhase.ABANDONED
     return LoadPhase.WAITING if waiting else LoadPhase.DONE

@@ -236,7 +236,8 @@ class OperationQueries(OperatorQueries):
     def _cancel_load(self, load_id: str, operation: Operation) -> None:
         """A run of the load that has not stored anything yet loses it. A stream goes on."""
         loads = self._tables.loads
-        still = (loads.c.load_id == load_id) & loads.c.cancelled_at.is_(None) & (loads.c.is_stream == 0)
+        is_cancelled = loads.c.cancelled_at.is_not(None) & loads.c.token.is_(None)  # with a token it is loaded again
+        still = (loads.c.load_id == load_id) & ~is_cancelled & (loads.c.is_stream == 0)
         by = fitting(operation.by, NAME_BYTES)
         cancelled = update(loads).values(cancelled_at=self._bound.now(), cancelled_by=by, token=null())
         self._execute(cancelled.where(still))
