@@ -19,6 +19,7 @@ from delaystore.migrations.sources import open_source
 from delaystore.migrations.targets import open_target
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.records import Activity, DispatcherRecord
 from delaystore.testing import RecordingTransport
 from delaystore.transports.sql_queue import SqlQueueTransport
@@ -229,6 +230,13 @@ def test_tables_of_the_release_before_serve_all_other_messages(older: SqlDelayed
     older.heartbeat(record, [done])
     assert sum(each.expired for each in older.activity(now - HOUR)) == 1
     assert limits(older) == {"f": HOUR}
+
+
+def test_a_message_that_is_put_off_again_and_again_may_be_as_late_as_before(store: SqlDelayedMessageStore) -> None:
+    delivery = DelayedDelivery("sales", store)
+    store.store(limited(store.now(), "a", due_time=store.now() + DAY))
+    assert [delivery.reschedule("a", by=DAY) for _ in range(3)] == [ManagementOutcome.DONE] * 3
+    assert limits(store) == {"a": HOUR}
 
 
 def test_tables_of_the_release_before_refuse_a_latest_delivery(older: SqlDelayedMessageStore) -> None:

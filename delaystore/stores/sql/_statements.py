@@ -367,7 +367,7 @@ class Statements:
         values: dict[Any, Any] = {}
         if self.has_not_after:  # first, as MySQL goes by values that were set before
             not_after = table.c[NOT_AFTER]
-            values[not_after] = self.dialect.moved(self.dialect.time_of_python(not_after), table.c.due_time, new_time)
+            values[not_after] = self.dialect.moved(self.dialect.time_of_python(not_after), self.unmarked, new_time)
         values |= {table.c.due_time: new_time, table.c.next_attempt: new_time, table.c.failure_count: 0}
         return update(table).ordered_values(*values.items(), *self._free.items())
 

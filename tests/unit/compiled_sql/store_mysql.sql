@@ -253,7 +253,7 @@ FROM `my schema`.`sales_delayed`
 WHERE `my schema`.`sales_delayed`.message_id = %(id)s FOR UPDATE NOWAIT
 -- {'id': 'm1'}
 ;
-UPDATE `my schema`.`sales_delayed` SET not_after=timestampadd(MICROSECOND, least(timestampdiff(MICROSECOND, `my schema`.`sales_delayed`.due_time, %(new_due_time)s), timestampdiff(MICROSECOND, `my schema`.`sales_delayed`.not_after, %(param_1)s)), `my schema`.`sales_delayed`.not_after), due_time=%(new_due_time)s, next_attempt=%(new_due_time)s, failure_count=%(failure_count)s WHERE `my schema`.`sales_delayed`.message_id = %(id)s
+UPDATE `my schema`.`sales_delayed` SET not_after=timestampadd(MICROSECOND, least(timestampdiff(MICROSECOND, CASE WHEN (`my schema`.`sales_delayed`.due_time = `my schema`.`sales_delayed`.next_attempt) THEN `my schema`.`sales_delayed`.due_time WHEN (least(`my schema`.`sales_delayed`.next_attempt, timestampadd(MICROSECOND, 999, `my schema`.`sales_delayed`.due_time)) = `my schema`.`sales_delayed`.next_attempt AND least(`my schema`.`sales_delayed`.due_time, timestampadd(MICROSECOND, 999, `my schema`.`sales_delayed`.next_attempt)) = `my schema`.`sales_delayed`.due_time) THEN `my schema`.`sales_delayed`.next_attempt ELSE `my schema`.`sales_delayed`.due_time END, %(new_due_time)s), timestampdiff(MICROSECOND, `my schema`.`sales_delayed`.not_after, %(param_1)s)), `my schema`.`sales_delayed`.not_after), due_time=%(new_due_time)s, next_attempt=%(new_due_time)s, failure_count=%(failure_count)s WHERE `my schema`.`sales_delayed`.message_id = %(id)s
 -- {'failure_count': 0, 'id': 'm1'}
 
 -- # notify
