@@ -132,7 +132,7 @@ def parse_duration(text: str, option: str) -> timedelta:
         raise ConfigurationError(f"{option} {text!r} has a capital M; write m or min for minutes, and days for months")
     cleaned = text.strip().lower()
     if cleaned.startswith("-"):
-        raise ConfigurationError(f"{option} {text!r} is negative; write 0 or more")
+        raise ConfigurationError(f"{option} {text!r} is negative; leave out the minus")
     if _SECONDS.fullmatch(cleaned):
         cleaned += "s"
     if not _WHOLE.fullmatch(cleaned):

@@ -212,6 +212,8 @@ def check_plot(path: Path) -> None:
         import matplotlib.figure  # noqa: F401 - what draws
     if path.is_dir():
         raise ConfigurationError(f"--plot {str(path)!r} is a folder; name a file in it")
+    if path.suffix.lower() != ".png":
+        raise ConfigurationError(f"--plot {str(path)!r} does not end with .png; name a PNG file")
     if not path.parent.is_dir():
         raise ConfigurationError(f"--plot {str(path)!r} cannot be written: its folder does not exist; create it first")
     check_writable(str(path.parent), f"--plot {str(path)!r}")
