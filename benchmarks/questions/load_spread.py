@@ -17,7 +17,7 @@ PLAIN = "load"
 WAYS = {
     PLAIN: (),
     "spread": ("--spread", "4h"),
-    "spread, ramp, window": ("--spread", "4h", "--ramp", "1h", "--window", "08:00-20:00"),
+    "spread, ramp, window": ("--spread", "4h", "--ramp", "1h", "--window", "08:00-20:00", "--time-zone", "UTC"),
     "preview": ("--preview",),
     "preview of a spread": ("--preview", "--spread", "4h"),
 }
