@@ -451,7 +451,7 @@ def _tell_preview(preview: "LoadPreview") -> None:
     for each in preview.destinations:
         if each.max_rate is None:
             continue
-        limited = f"{each.destination} is limited to {each.max_rate * 60:g}/m"
+        limited = f"{each.destination} is limited to {each.max_rate * 60:,.10g}/m"
         if (over := each.exceeded) is None:
             print_line(f"{limited}; no minute exceeds that")
         else:
