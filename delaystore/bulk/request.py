@@ -80,8 +80,8 @@ class DryRun:
     """The result that a load would have.
 
     `messages`: rows that can be messages. `twice`: those of them whose id came before in the load, None: duplicates
-    were not looked up; `waiting`: ids that wait in the store already, None: this store cannot list them; `examples` of
-    both. `given`: the load's options. `preview`: when the messages are due.
+    were not looked up; `waiting`: ids that wait in the store already, None: this store cannot list them; examples of
+    each. `given`: the load's options. `preview`: when the messages are due.
     """
 
     given: WriteOptions

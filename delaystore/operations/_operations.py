@@ -339,7 +339,8 @@ class Operations:
             took = monotonic() - began
             if found is not None and progress is not None:
                 progress(found)
-            sleep(min(_PAUSE * took, _LONGEST_PAUSE))
+            if found is not None and found.state is OperationState.RUNNING:
+                sleep(min(_PAUSE * took, _LONGEST_PAUSE))
         if found is None:
             raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations list` shows them")
         if found.kind is OperationKind.RESCHEDULE and found.changed:

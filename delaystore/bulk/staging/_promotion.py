@@ -34,6 +34,7 @@ from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.operating.operations import LoadChanges
 from delaystore.stores.sql.rows import time_or_earliest, to_readable_message
+from delaystore.stores.sql.schema import is_cancelled
 
 TRIES: Final = 5
 """The most attempts at a promotion, if other transactions come in the way."""
@@ -298,7 +299,7 @@ class Promotion:
         row = self._registry.locked(connection, self._key.load_id, wait=True)
         if row is not None and (finished := finished_load(row, self._key)) is not None:
             raise _FinishedError(finished)
-        if row is not None and row.cancelled_at is not None and row.token is None:
+        if row is not None and is_cancelled(row):
             raise LoadLostError(
                 f"the load {self._key.load_id!r} was cancelled by {row.cancelled_by}; nothing of it was stored; choose "
                 "another load id, or set the option again, which loads it once more"

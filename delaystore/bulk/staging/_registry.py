@@ -17,7 +17,7 @@ from delaystore.bulk.staging.abc import Cleaned, FinishedLoad, LoadKey, LoadOwne
 from delaystore.errors import ConfigurationError, LoadInProgressError
 from delaystore.stores.records import name_of_load
 from delaystore.stores.sql.faults import Fault
-from delaystore.stores.sql.schema import is_of_load, paused_names
+from delaystore.stores.sql.schema import is_cancelled, is_of_load, paused_names
 from delaystore.text import time_text
 
 # The registry of loads: which process has which, and which are finished.
@@ -65,7 +65,7 @@ class Registry:
                     f"seen {time_text(row.heartbeat)}; wait for it, or until {time_text(row.lease_until)} if it "
                     "has died"
                 )
-            if row.cancelled_at is not None and row.token is None:
+            if is_cancelled(row):
                 connection.execute(self._update(key.load_id).values(finished_at=null()))
                 self._forget_pause(connection, row.number)
             self._give(connection, key, token, owner, now, lease)
@@ -120,18 +120,15 @@ class Registry:
         """The load's row, locked; made if there is none. None: another process has it locked."""
         known = select(self._table.c.load_id).where(self._table.c.load_id == key.load_id)
         if connection.execute(known).first() is None:
+            times = {"began": now, "heartbeat": now, "lease_until": now}
+            kind = {"is_stream": int(key.batch is not None), "number": new_number()}
+            values = {"load_id": key.load_id, **kind, **_values_of(owner), **times}
             try:
-                self._add(connection, key, owner, now)
+                connection.execute(self._database.dialect.insert(self._table), values)
             except IntegrityError as error:  # another process was quicker
                 if self._database.dialect.fault(error) is not Fault.DUPLICATE:
                     raise
         return self.locked(connection, key.load_id)
-
-    def _add(self, connection: Connection, key: LoadKey, owner: LoadOwner, now: datetime) -> None:
-        times = {"began": now, "heartbeat": now, "lease_until": now}
-        kind = {"is_stream": int(key.batch is not None), "number": new_number()}
-        values = {"load_id": key.load_id, **kind, **_values_of(owner), **times}
-        connection.execute(self._database.dialect.insert(self._table), values)
 
     def locked(self, connection: Connection, load_id: str, *, wait: bool = False) -> _RowOf | None:
         """The load's row, locked; None: there is none, or another process has it locked and `wait` is False."""
@@ -161,7 +158,7 @@ class Registry:
         """
         columns, key, now = self._table.c, load.key, load.finished_at
         again = self._update(key.load_id).where(columns.cancelled_at.is_not(None)).values(_NOTHING_YET)
-        if connection.execute(again).rowcount:
+        if key.batch is None and connection.execute(again).rowcount:  # no stream is cancelled as a whole
             self._forget_changes(connection, key.load_id)
         values = {"heartbeat": now, "finished_at": now, "batch": key.batch} | {
             "stored": load.stored,

@@ -100,6 +100,11 @@ def partitions_table(live: Table, dialect: StoreDialect) -> Table:
     return quoted_table(name, live.schema, Column(KEY, ExactText(MAX_MESSAGE_ID_BYTES), nullable=False))
 
 
+def is_cancelled(load: Any) -> bool:
+    """Whether a load is cancelled, by its row, and no run loads it again."""
+    return load.cancelled_at is not None and load.token is None
+
+
 def is_of_load(table: Table, number: int) -> ColumnElement[bool]:
     """Whether the load of that number has stored a row.
 

@@ -114,13 +114,7 @@ class OperatorQueries:
 
     def number_of(self, load_id: str) -> int:
         """The number of a load. Raises UnknownLoadError; ConfigurationError for one of an earlier release."""
-        number: int | None = self.load_row(load_id).number
-        if number is None:
-            raise ConfigurationError(
-                f"the load {load_id!r} is of an earlier release, which did not note its messages; choose them by other "
-                "filters, or pause their destination"
-            )
-        return number
+        return number_in(self.load_row(load_id))
 
     def of_load(self, wanted: MessageFilter) -> list[ColumnElement[bool]]:
         """The condition about the load, whose number is looked up; none where the filter names none."""
@@ -130,6 +124,17 @@ class OperatorQueries:
         """Change the row that has the `known` values, or add it. No other caller writes it."""
         if not self._execute(update(table).where(*columns_match(table, known)).values(**values)).rowcount:
             self._execute(insert(table), {**known, **values})
+
+
+def number_in(row: Row[Any]) -> int:
+    """The number of the load of `row`. Raises ConfigurationError for one of an earlier release."""
+    number: int | None = row.number
+    if number is None:
+        raise ConfigurationError(
+            f"the load {row.load_id!r} is of an earlier release, which did not note its messages; choose them by other "
+            "filters, or pause their destination"
+        )
+    return number
 
 
 def columns_match(table: Table, known: Mapping[str, Any]) -> list[ColumnElement[bool]]:

@@ -12,9 +12,9 @@ from delaystore.stores.abc import COUNTED
 from delaystore.stores.records import Change, Destination, Load, LoadChange, LoadPhase, name_of_load, number_of_load
 from delaystore.stores.shared import check_number
 from delaystore.stores.sql.operating._destinations import DestinationQueries
-from delaystore.stores.sql.operating._search import OperatorQueries
+from delaystore.stores.sql.operating._search import OperatorQueries, number_in
 from delaystore.stores.sql.operating.operations import AuditTrail, LoadChanges
-from delaystore.stores.sql.schema import is_of_load
+from delaystore.stores.sql.schema import is_cancelled, is_of_load
 
 
 class LoadQueries(OperatorQueries):
@@ -45,9 +45,9 @@ class LoadQueries(OperatorQueries):
     def pause(self, load_id: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> None:
         """Paused from now on."""
         self.begin_writing()
-        row, number = self.load_row(load_id), self.number_of(load_id)
-        is_cancelled = row.cancelled_at is not None and row.token is None
-        has_ended = is_cancelled or (row.finished_at is not None and not row.is_stream)
+        row = self.load_row(load_id)
+        number = number_in(row)
+        has_ended = is_cancelled(row) or (row.finished_at is not None and not row.is_stream)
         if has_ended and not self._counted(number, 1):
             raise ConfigurationError(
                 f"the load {load_id!r} is not paused, because none of its messages waits any more; `delaystore loads "

@@ -37,8 +37,16 @@ from delaystore.stores.shared import check_new, check_number, count_of_begun, ta
 from delaystore.stores.sql import setup
 from delaystore.stores.sql._statements import begins_with
 from delaystore.stores.sql.codec import LOAD, MESSAGE_KEY, decode_mapping
-from delaystore.stores.sql.operating._search import OperatorQueries, Walk, conditions, fitting, values_of, walk
-from delaystore.stores.sql.schema import ABOUT_BYTES, NAME_BYTES
+from delaystore.stores.sql.operating._search import (
+    OperatorQueries,
+    Walk,
+    conditions,
+    fitting,
+    number_in,
+    values_of,
+    walk,
+)
+from delaystore.stores.sql.schema import ABOUT_BYTES, NAME_BYTES, is_of_load
 
 _UNTIL_0004: Final = ("made_at", "change_id", "made_by", "action", "about", "messages")
 """The columns that tables of schema version 0004 have."""
@@ -341,7 +349,7 @@ class OperationQueries(OperatorQueries):
         except UnknownLoadError:
             return [false()]
         is_another = not row.is_stream and row.began > operation.began
-        return [false()] if is_another else self.of_load(operation.wanted)
+        return [false()] if is_another else [is_of_load(self._sql.table, number_in(row))]
 
     def _count(self, walked: Walk[str]) -> int:
         table = self._sql.table
