@@ -1,7 +1,9 @@
 """`delaystore cancel`, `reschedule` and `operations`: one message, or many in steps."""
 
 import logging
+import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -24,7 +26,7 @@ from delaystore.cli._options import (
 )
 from delaystore.cli._output import can_ask, confirm, print_document, print_line, print_note, print_table
 from delaystore.cli._signals import StoppedAtOnceError, StopRequest, stop_requests
-from delaystore.errors import ConfigurationError, StoreError
+from delaystore.errors import ConfigurationError, StoreError, UnknownLoadError
 from delaystore.filters import MessageFilter
 from delaystore.message import unmarked
 from delaystore.stores import documents
@@ -122,8 +124,6 @@ class BulkChange:
             except StoppedAtOnceError:
                 operation = _as_left(operations, operation_id, stop)
             ended = _run(operations, operation, total, stop, as_json=self.as_json)
-        if ended.cancelled_load is not None:
-            _print_rest(operations.loads.get(ended.cancelled_load))
         _exit_unless_whole(ended)
 
     def _confirm(self, operations: "Operations", when: Mapping[str, Any] | None) -> None:
@@ -165,6 +165,9 @@ def _run(operations: "Operations", operation: Operation, total: int, stop: StopR
             bar.end()
             ended = _as_left(operations, operation.operation_id, stop)
     _report_operation(ended, as_json=as_json)
+    if ended.cancelled_load is not None:
+        with suppress(UnknownLoadError):  # it was forgotten meanwhile
+            _print_rest(operations.loads.get(ended.cancelled_load))
     return ended
 
 
@@ -179,13 +182,15 @@ def _print_rest(load: Load) -> None:
         "delivered": load.delivered or 0,
         "moved to the error queue": load.failed,
         "expired": load.expired,
-        "waiting still": load.waiting,
     }
     parts = [f"{counted(number, 'message')} {how}" for how, number in numbers.items() if number]
     if parts:
         print_note(f"not reached: {', '.join(parts)}")
     if load.is_stream:
         print_note("the stream goes on: its later batches are stored")
+    elif load.waiting and load.paused:
+        again = f"delaystore loads cancel {shlex.quote(load.load_id)}"
+        print_note(f"the load stays paused; run `{again}` again to cancel the rest")
 
 
 def _as_left(operations: "Operations", operation_id: str, stop: StopRequest) -> Operation:

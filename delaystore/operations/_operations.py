@@ -46,6 +46,8 @@ _PAUSE: Final = 0.5
 """The pause after a step, as a part of its time. Without it, messages that become due meanwhile are late."""
 _LONGEST_PAUSE: Final = 0.5
 """Seconds."""
+_ONCE_MORE: Final = 1.0
+"""Seconds until the cancel of a load tries messages again that dispatchers had. By then these know of its pause."""
 
 
 def new_operation_id() -> str:
@@ -315,8 +317,8 @@ class Operations:
         """Take steps until the operation has ended, from where it was left; no message is changed twice.
 
         Messages that a dispatcher has claimed are left alone, and counted as held, as are messages whose due time a
-        shift would move out of range. Killed at any point, `run` with the
-        same id goes on.
+        shift would move out of range. Killed at any point, `run` with the same id goes on. `Loads.cancel` says what
+        differs for a load that is cancelled as a whole.
 
         Args:
             operation_id: The operation's id.
@@ -340,13 +342,11 @@ class Operations:
             if found is not None and progress is not None:
                 progress(found)
             if found is not None and found.state is OperationState.RUNNING:
-                sleep(min(_PAUSE * took, _LONGEST_PAUSE))
+                sleep(_ONCE_MORE if found.after is None else min(_PAUSE * took, _LONGEST_PAUSE))
         if found is None:
             raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations list` shows them")
         if found.kind is OperationKind.RESCHEDULE and found.changed:
             access.wake_up(found.due_time)
-        if found.cancelled_load is not None and found.state is OperationState.DONE and not found.held:
-            self.loads.end_pause_of_cancelled(found.cancelled_load)
         return found
 
     def cancel(self, wanted: MessageFilter, progress: OperationListener | None = None) -> Operation:

@@ -1,10 +1,9 @@
 """Loads as units: list, count, cancel, pause and resume their messages."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import datetime
 
-from delaystore.errors import ConfigurationError, UnknownLoadError
+from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter
 from delaystore.operations._search import CountListener, EndpointAccess, check_pause_end
 from delaystore.operations.changes import OperationListener
@@ -81,8 +80,9 @@ class Loads:
     def begin_cancel(self, load_id: str, *, operation_id: str | None = None) -> Operation:
         """Note that a load is cancelled, and keep in the store that its messages are to be; `Operations.run` does it.
 
-        A run of the load that has not stored anything yet stores nothing. A later run of the same id is refused, unless
-        its option `again` is true. A stream goes on: only the messages that it has stored by now are cancelled.
+        The load is paused until all its messages are cancelled, or the operation is abandoned. A run of the load that
+        has not stored anything yet stores nothing. A later run of the same id is refused, unless its option `again` is
+        true. A stream goes on, and is not paused: only the messages that it has stored by now are cancelled.
 
         Args:
             load_id: Its id.
@@ -98,8 +98,9 @@ class Loads:
     def cancel(self, load_id: str, progress: OperationListener | None = None) -> Operation:
         """Cancel a load: `begin_cancel` and `Operations.run`.
 
-        It does not reach messages that were delivered, that are in the error queue, or that are being dispatched; the
-        last are counted as held.
+        It does not reach messages that were delivered, or that are in the error queue. Messages that are being
+        dispatched are tried again after a second. Those that still wait then are counted as held, and the load stays
+        paused.
 
         Args:
             load_id: Its id.
@@ -151,15 +152,6 @@ class Loads:
             change = access.actor.change(ChangeAction.RESUME)
             store.resume_load(load_id, by=access.actor.by, change=change)
         return access.show_parked(store, progress)
-
-    def end_pause_of_cancelled(self, load_id: str) -> None:
-        """After its cancel: a pause has nothing to keep any more, and dispatchers would ask for its messages."""
-        store = self._store()
-        with self._access.call("resuming a cancelled load"), suppress(UnknownLoadError):  # it was forgotten meanwhile
-            found = store.load(load_id)
-            if found.paused and found.cancelled_at is not None:
-                change = self._access.actor.change(ChangeAction.RESUME)
-                store.resume_load(load_id, by=self._access.actor.by, change=change)
 
     def _store(self) -> StoreWithLoads:
         store = self._access.operable()

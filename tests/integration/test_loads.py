@@ -434,6 +434,48 @@ def test_a_cancel_that_leaves_messages_leaves_the_load_paused(
     assert (found.paused, found.waiting) == (True, {"abandoned": 4, "held": 1, "filtered": 3}[why])
 
 
+def test_dispatchers_deliver_nothing_of_a_load_whose_cancel_has_begun(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    load(database_url, "spring", due(store, rows(5)))
+    begun = operations.loads.begin_cancel("spring")
+    assert Dispatcher(store, RecordingTransport()).dispatch_due().delivered == 0
+    operations.abandon(begun.operation_id)
+    assert not operations.loads.get("spring").paused
+    store.unpark()
+    assert Dispatcher(store, RecordingTransport()).dispatch_due().delivered == 5
+    assert operations.loads.cancel("spring").changed == 0
+    assert operations.loads.paused() == []
+
+
+@pytest.mark.parametrize("then", ["delivered", "let go", "let go late"])
+def test_a_cancel_comes_again_to_messages_that_a_dispatcher_had(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str, then: str
+) -> None:
+    load(database_url, "spring", [*due(store, rows(3, "due")), *rows(4)])
+    begun = operations.loads.begin_cancel("spring")
+    with opened(database_url) as other, other.transaction() as claiming:
+        claimed = claiming.fetch_due(other.now(), 3)
+        first = store.advance_operation(begun.operation_id)
+        assert first is not None
+        assert (first.state, first.changed, first.held, len(first.held_ids)) == (OperationState.RUNNING, 4, 3, 3)
+        if then == "delivered":
+            claiming.remove_many(claimed)
+        elif then == "let go late":
+            again = store.advance_operation(begun.operation_id)
+            assert again is not None
+            assert (again.state, again.changed, again.held, len(again.held_ids)) == (OperationState.DONE, 4, 3, 3)
+            assert operations.loads.get("spring").paused
+    if then == "let go late":
+        assert operations.loads.cancel("spring").changed == 3
+    else:
+        ended = operations.run(begun.operation_id)
+        assert (ended.held, list(ended.held_ids)) == (0, [])
+    found = operations.loads.get("spring")
+    delivered = 3 if then == "delivered" else 0
+    assert (found.cancelled, found.delivered, found.waiting, found.paused) == (7 - delivered, delivered, 0, False)
+
+
 def test_a_load_of_which_nothing_waits_is_not_paused(
     store: SqlDelayedMessageStore, operations: Operations, database_url: str
 ) -> None:

@@ -81,7 +81,7 @@ def test_a_cancel_of_a_load_says_what_it_did_not_reach(
     assert (result.code, result.out) == (1, "cancelled: 1 message (load spring)\n")
     assert result.err.splitlines()[1:] == [
         "being dispatched, and left alone: 1 message: due",
-        "not reached: 1 message waiting still",
+        "the load stays paused; run `delaystore loads cancel spring` again to cancel the rest",
     ]
 
 

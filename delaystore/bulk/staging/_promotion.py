@@ -32,7 +32,7 @@ from delaystore.stores.sql.bulk_partitions import PendingPartition
 from delaystore.stores.sql.codec import ATTEMPT, LOAD, MESSAGE_KEY, NOT_AFTER, WITH_NOT_AFTER, in_order, message_columns
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
-from delaystore.stores.sql.operating.operations import LoadChanges
+from delaystore.stores.sql.operating.loads import LoadChanges
 from delaystore.stores.sql.rows import time_or_earliest, to_readable_message
 from delaystore.stores.sql.schema import is_cancelled
 

@@ -16,7 +16,7 @@ from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.dialects import StoreDialect, store_dialect_of
 from delaystore.stores.sql.errors import translated_errors
-from delaystore.stores.sql.operating.operations import AuditTrail
+from delaystore.stores.sql.operating.audit import AuditTrail
 from delaystore.stores.sql.targets import Target
 from delaystore.stores.sql.urls import same_address, url_label
 

@@ -43,7 +43,8 @@ from delaystore.stores.sql.codec import LOAD
 from delaystore.stores.sql.dialects import Claiming
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import TableSize
-from delaystore.stores.sql.operating.operations import AuditTrail, LoadChanges
+from delaystore.stores.sql.operating.audit import AuditTrail
+from delaystore.stores.sql.operating.loads import LoadChanges
 from delaystore.stores.sql.rows import MessageRows, position_of_row, stored_id, time_or_earliest, to_message
 from delaystore.stores.sql.schema import paused_names, promised_times
 

@@ -17,7 +17,7 @@ from delaystore.stores.shared import Bucket, DestinationState, allowed, check_ma
 from delaystore.stores.sql._statements import is_parked, is_postponed
 from delaystore.stores.sql.codec import LOAD, UtcDateTime
 from delaystore.stores.sql.operating._search import BoundParts, OperatorQueries, fitting, values_of
-from delaystore.stores.sql.operating.operations import AuditTrail
+from delaystore.stores.sql.operating.audit import AuditTrail
 from delaystore.stores.sql.rows import has_position, position_of_row
 from delaystore.stores.sql.schema import NAME_BYTES, paused_names
 
@@ -85,9 +85,11 @@ class DestinationQueries(OperatorQueries):
             AuditTrail(self._bound).note([change.of_destination(at, destination)])
         return at is not None
 
-    def put_pause(self, name: str, by: str, until: datetime | None) -> datetime:
-        """Pause a destination, or a load by its `name_of_load`; returns when."""
+    def put_pause(self, name: str, by: str, until: datetime | None, *, at: datetime | None = None) -> datetime:
+        """Pause a destination, or a load by its `name_of_load`; returns when. `at`: the time to note; None: now."""
         known = self._locked(name, by)
+        if at is not None:
+            known = known._replace(destination=replace(known.destination, changed=at))
         self._put(known.paused(until))
         return known.destination.changed
 

@@ -1,20 +1,83 @@
 """Loads as units: their messages, how these have left the store, and pauses of loads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import case, func, literal, select
+from sqlalchemy import Row, case, delete, func, insert, literal, null, select, update
 
 from delaystore.errors import ConfigurationError
-from delaystore.message import utc
+from delaystore.message import new_message_id, utc
 from delaystore.stores.abc import COUNTED
-from delaystore.stores.records import Change, Destination, Load, LoadChange, LoadPhase, name_of_load, number_of_load
+from delaystore.stores.operable import STEP
+from delaystore.stores.records import (
+    HELD_KEPT,
+    Change,
+    Destination,
+    Load,
+    LoadChange,
+    LoadPhase,
+    Operation,
+    name_of_load,
+    number_of_load,
+)
 from delaystore.stores.shared import check_number
 from delaystore.stores.sql.operating._destinations import DestinationQueries
-from delaystore.stores.sql.operating._search import OperatorQueries, number_in
-from delaystore.stores.sql.operating.operations import AuditTrail, LoadChanges
-from delaystore.stores.sql.schema import is_cancelled, is_of_load
+from delaystore.stores.sql.operating._search import OperatorQueries, fitting, number_in
+from delaystore.stores.sql.operating.audit import AuditTrail
+from delaystore.stores.sql.schema import NAME_BYTES, is_cancelled, is_of_load
+
+FOLDED: Final = 20
+"""Of how many loads and actions rows are summed up at once."""
+
+
+class LoadChanges(OperatorQueries):
+    """How messages of loads have left the store without a delivery."""
+
+    def note(self, left: Mapping[int, int], how: LoadChange) -> None:
+        """Note how many messages of each load, by its number, have left the store without a delivery.
+
+        It only adds rows, so transactions that do this at the same time do not wait for each other.
+        """
+        rows = [
+            {"load_number": number, "change_id": new_message_id(), "action": how.value, "messages": count}
+            for number, count in sorted(left.items())
+        ]
+        if rows:
+            self._execute(insert(self._tables.load_changes), rows)
+
+    def fold(self) -> None:
+        """Sum rows of one load and action up in one of them, of FOLDED loads and actions at most.
+
+        Rows that another session sums up are left out.
+        """
+        if not self.has_loads:
+            return
+        self.begin_writing()
+        table = self._tables.load_changes
+        alike = [table.c.load_number, table.c.action]
+        groups = select(*alike).group_by(*alike).having(func.count() > 1).limit(FOLDED)
+        for group in self._execute(groups).all():
+            of_load = table.c.load_number == group.load_number
+            these = of_load, table.c.action == group.action
+            found = select(table.c.change_id, table.c.messages).where(*these).limit(STEP)
+            rows = self._execute(found.with_for_update(skip_locked=True)).all()
+            if len(rows) < 2:
+                continue
+            first, *others = rows
+            kept = update(table).where(of_load, table.c.change_id == first.change_id)
+            self._execute(kept.values(messages=sum(row.messages for row in rows)))
+            summed = delete(table).where(of_load, self._dialect.among(table.c.change_id, "ids"))
+            self._execute(summed, {"ids": [row.change_id for row in others]})
+
+    def summed(self, numbers: Collection[int]) -> Mapping[int, Mapping[str, int]]:
+        """By the load's number, how many of its messages have left the store in each way."""
+        table, found = self._tables.load_changes, dict[int, dict[str, int]]()
+        summed = select(table.c.load_number, table.c.action, func.sum(table.c.messages).label("messages"))
+        these = summed.where(table.c.load_number.in_(sorted(numbers)))
+        for row in self._execute(these.group_by(table.c.load_number, table.c.action)):
+            found.setdefault(row.load_number, {})[row.action] = int(row.messages)
+        return found
 
 
 class LoadQueries(OperatorQueries):
@@ -63,6 +126,35 @@ class LoadQueries(OperatorQueries):
         if at is not None:
             self._note_pause(change, at, load_id)
         return at is not None
+
+    def begin_cancel(self, operation: Operation, load: Row[Any]) -> None:
+        """Note that the load is cancelled: a run that has not stored anything yet loses it. And pause it, so that
+        dispatchers deliver none of it before the operation comes to it.
+        """
+        if load.cancelled_at is None or load.token is not None:  # with a token it is loaded again
+            loads = self._tables.loads
+            by = fitting(operation.by, NAME_BYTES)
+            cancelled = update(loads).values(cancelled_at=self._bound.now(), cancelled_by=by, token=null())
+            self._execute(cancelled.where(loads.c.load_id == load.load_id))
+        destinations, name = DestinationQueries(self._bound), name_of_load(number_in(load))
+        if name not in destinations.paused(lasting=False):
+            destinations.put_pause(name, operation.by, None, at=operation.began)
+
+    def abandon_cancel(self, operation: Operation, load: Row[Any]) -> None:
+        """End the pause of `begin_cancel`, which has the operation's time; another one stays."""
+        destinations, name = DestinationQueries(self._bound), name_of_load(number_in(load))
+        if any(each.name == name and each.changed == operation.began for each in destinations.with_loads()):
+            destinations.end_pause(name, operation.by)
+
+    def end_cancel(self, load: Row[Any]) -> tuple[int, Sequence[str]]:
+        """How many messages of the load still wait, and the first ids. After the last one it is not paused any more."""
+        table, number = self._sql.table, number_in(load)
+        first = select(table.c.message_id).where(is_of_load(table, number)).order_by(table.c.message_id)
+        ids = self._execute(first.limit(HELD_KEPT)).scalars().all()
+        if not ids:
+            pauses = self._tables.destinations
+            self._execute(delete(pauses).where(pauses.c.name == name_of_load(number)))
+        return self._counted(number, COUNTED) if ids else 0, ids
 
     def _note_pause(self, change: Change | None, at: datetime, load_id: str, until: datetime | None = None) -> None:
         if change is not None:

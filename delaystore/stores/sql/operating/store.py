@@ -20,8 +20,9 @@ from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.operating._destinations import DestinationQueries, Parking
 from delaystore.stores.sql.operating._reports import DispatcherReports, IngressReports
 from delaystore.stores.sql.operating._search import BoundParts, SearchQueries
-from delaystore.stores.sql.operating.loads import LoadQueries
-from delaystore.stores.sql.operating.operations import AuditTrail, LoadChanges, OperationQueries
+from delaystore.stores.sql.operating.audit import AuditTrail
+from delaystore.stores.sql.operating.loads import LoadChanges, LoadQueries
+from delaystore.stores.sql.operating.operations import OperationQueries
 
 log = logging.getLogger("delaystore.stores")
 
