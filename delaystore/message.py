@@ -430,7 +430,7 @@ def latest_delivery_of(
     if max_late is None:
         return not_after
     if not_after is not None:
-        raise InvalidMessageError("not_after= and max_late= are both given; pass one of them")
+        raise InvalidMessageError("not_after and max_late are both given; pass one of them")
     span = _span(max_late, "max_late")
     try:
         return utc(due_time, "due_time") + span

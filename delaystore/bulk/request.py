@@ -43,8 +43,8 @@ class LoadReport:
 
     `load_id`: None: it was not named, and will not be recognised. `stored`: messages; `skipped`: duplicates; None:
     this store counts neither. `finished_before`: when an earlier run finished this load; then nothing was done now,
-    and `stored`, `skipped` and `rejects` are of that run. `rows`: how many the files have now, where an earlier run
-    finished this load; None: not counted. `guarantee`: the promise of a store that cannot stage; None: all or
+    and `stored`, `skipped` and `rejects` are of that run. `rows`: how many the files have now, if that run had more or
+    fewer; None: as many, or not counted. `guarantee`: the promise of a store that cannot stage; None: all or
     nothing. `seconds`: 0 where the load was asked to stop too late.
     """
 
@@ -60,8 +60,7 @@ class LoadReport:
     @property
     def differs(self) -> bool:
         """Whether the files have more rows, or fewer, than the run that finished this load."""
-        before = (self.stored or 0) + (self.skipped or 0) + self.rejects.count
-        return self.finished_before is not None and self.rows is not None and self.rows != before
+        return self.rows is not None
 
 
 class Obstacle(StrEnum):
@@ -161,13 +160,16 @@ def finished_before(request: LoadRequest, store: LoadStore) -> LoadReport | None
         raise cancelled_error(status)
     if status is None or status.state is not LoadState.FINISHED:
         return None
+    rejects, rows = kept_rejects(request.load_id, request.given), count_rows(request.files)
+    rejected = rejects.count if status.rejected is None else status.rejected
+    before = (status.stored or 0) + (status.skipped or 0) + rejected
     return LoadReport(
         load_id=request.given.load_id,
         stored=status.stored or 0,
         skipped=status.skipped,
-        rejects=kept_rejects(request.load_id, request.given),
+        rejects=rejects,
         finished_before=status.finished_at,
-        rows=count_rows(request.files),
+        rows=None if rows == before else rows,
     )
 
 

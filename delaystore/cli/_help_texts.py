@@ -236,6 +236,7 @@ DEFAULT_EXIT_CODES: Final[Mapping[int, str]] = {0: "Done", 2: "Wrong usage, or a
 _STOPPED: Final = "Stopped by SIGTERM or SIGINT"
 _NOT_ADDED_UP: Final = "The messages that were read and their results do not add up"
 _DECLINED: Final = "Some messages stay in the error queue, or you declined"
+_NOT_LOADED: Final = "A dry run found that the load would fail, or the load id was finished with other rows"
 _REMAIN: Final = "Rejected messages remain, from this run or an earlier one"
 EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     "demo": {0: "Each message arrived once", 1: "A message was lost, duplicated or early"},
@@ -244,6 +245,8 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     "serve": {0: f"{_STOPPED}, or a valid configuration with --check", 1: "A part did not finish within --drain"},
     "web": {0: _STOPPED},
     "control": {0: _STOPPED},
+    "send": {1: f"With --file: {_NOT_LOADED[0].lower()}{_NOT_LOADED[1:]}"},
+    "load": {1: _NOT_LOADED},
     "show": {1: "The message does not exist"},
     "cancel": {
         0: "All cancelled",

@@ -92,7 +92,7 @@ def load(
         stored = missing_file(request.given.store) is None
         before = finished_before(request, opened) if stored or not dry_run else None
         if before is not None:
-            report_load(before, as_json=as_json)
+            report_load(before, as_json=as_json, again=request.given.again)
             return
         _preflight(request, opened, dry_run=dry_run)
     log = None if spark_log is None else Path(spark_log)

@@ -251,12 +251,14 @@ class TrialOptions:
         return self.dry_run or self.preview
 
     def report(self, report: "DryRun", *, as_json: bool) -> None:
-        """Report the messages that would be loaded, and draw them."""
+        """Report the messages that would be loaded, and draw them. Raises typer.Exit where the load would fail."""
         report_dry_run(report, as_json=as_json)
         if self.plot is not None:
             from delaystore.bulk.preview import draw
 
             draw(report.preview, Path(self.plot))
+        if report.obstacles:
+            raise typer.Exit(1)
 
 
 RowsOfFile = Annotated[RowOptions, Offered(*(each.name for each in fields(RowOptions) if each.name not in _OF_KEYS))]
@@ -347,8 +349,11 @@ _OBSTACLES: Final[Mapping[str, str]] = {
 """Why a load would fail, in words."""
 
 
-def report_load(report: "LoadReport", *, as_json: bool) -> None:
-    """Report the loaded messages."""
+def report_load(report: "LoadReport", *, as_json: bool, again: bool = False) -> None:
+    """Report the loaded messages. Raises typer.Exit where an earlier run has loaded other files by that id.
+
+    `again`: whether a cancelled load was to be loaded once more.
+    """
     if as_json:
         print_document(
             {
@@ -362,14 +367,22 @@ def report_load(report: "LoadReport", *, as_json: bool) -> None:
                 "differs": report.differs,
             }
         )
-        return
+    else:
+        _tell_load(report, again=again)
+    if report.differs:
+        raise typer.Exit(1)
+
+
+def _tell_load(report: "LoadReport", *, again: bool) -> None:
     messages = "messages" if report.stored is None else counted(report.stored, "message")
     if report.finished_before is not None:
         at = time_text(report.finished_before)
         print_line(f"nothing to do: the load {report.load_id!r} was finished at {at}, with {messages}")
         if report.differs:
             rows = counted(report.rows or 0, "row")
-            print_note(f"warning: the files have {rows} now; load other data under another --load-id")
+            print_note(f"not loaded: the files have {rows} now; load other data under another --load-id")
+        elif again:
+            print_note("note: --again loads a cancelled load once more; this one was not cancelled")
         return
     if report.stored == 0 and not report.skipped and report.load_id is not None:
         print_note(f"warning: the load {report.load_id!r} had no messages, and counts as finished")

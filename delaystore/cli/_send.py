@@ -314,7 +314,7 @@ def send_file(
             stored = missing_file(request.given.store) is None
             before = finished_before(request, store) if stored or not dry_run else None
             if before is not None:
-                report_load(before, as_json=as_json)
+                report_load(before, as_json=as_json, again=request.given.again)
                 return
             check_reject_folder(request.given)
             request.files = check_files(found)

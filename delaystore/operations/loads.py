@@ -99,8 +99,8 @@ class Loads:
         """Cancel a load: `begin_cancel` and `Operations.run`.
 
         It does not reach messages that were delivered, or that are in the error queue. Messages that are being
-        dispatched are tried again after a second. Those that still wait then are counted as held, and the load stays
-        paused.
+        dispatched are tried again after a second. Messages that still wait then are counted as held, and the load
+        stays paused.
 
         Args:
             load_id: Its id.

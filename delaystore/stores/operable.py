@@ -614,8 +614,8 @@ class StoreWithLoads(OperableDelayedMessageStore):
     it, unless the load is a stream: a run of the load that has not stored anything yet loses it, and stores nothing,
     and the load is not run again unless its user says that this is meant. The load is paused in the same transaction,
     unless it is already; that pause ends if the operation is abandoned. When such an operation has seen all messages,
-    it begins again, as long as fewer messages of the load are left each time. What is left at last counts as held, and
-    the load stays paused; if none is left, no pause of it is. An operation never changes messages of a load that was
+    it begins again, as long as fewer messages of the load are left each time. Messages that are left at last count as
+    held, and the load stays paused; without any, it is not paused any more. An operation never changes messages of a load that was
     loaded again after it began.
 
     Calls about the messages of a load, by its id or by a filter, raise UnknownLoadError where there is none of that id,

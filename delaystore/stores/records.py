@@ -105,7 +105,7 @@ class Operation:
             it names one; otherwise all.
         changed: Messages that its steps have changed.
         held: Matching messages that were left alone: a dispatcher had claimed them, or `shift` would have moved their
-            due time out of range. Of a load that is cancelled as a whole: those that still wait after all steps.
+            due time out of range. If a load is cancelled as a whole: messages of it that still wait after all steps.
         held_ids: Their ids, HELD_KEPT at most.
 
     """

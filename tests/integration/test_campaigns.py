@@ -137,6 +137,7 @@ def test_many_minutes_are_shown_in_longer_bars_and_drawn(run: CommandLine) -> No
         (["--max-rows-per-second", "0"], "--max-rows-per-second must be a whole number from 1"),
         (["--plot", "a.png"], "--plot draws a load that is only tried; add --dry-run or --preview"),
         (["--plot", "none/a.png", "--preview"], "--plot 'none/a.png' cannot be written: its folder does not exist"),
+        (["--plot", "rows.csv", "--preview"], "--plot 'rows.csv' does not end with .png; name a PNG file"),
         (["--plot", ".", "--dry-run"], "--plot '.' is a folder; name a file in it"),
         (["--plot", "/proc/a.png", "--preview"], "--plot '/proc/a.png' cannot be written"),
         (["--preview", "--dry-run"], "--preview is a part of --dry-run; leave one out"),

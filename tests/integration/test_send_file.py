@@ -121,6 +121,7 @@ def test_what_comes_from_standard_input_is_sent(
 def test_a_row_that_is_no_message_stops_all_or_is_set_aside(run: CommandLine, sqlite_url: str) -> None:
     Path("a.csv").write_text(f"{csv_of(2)}bad,soon,x\n")
     tried = run("send", "q", "--file", "a.csv", "--dry-run")
+    assert tried.code == 1
     assert "the load would fail, because rows cannot be messages (see --rejects-dir); nothing was written" in tried.out
     assert not Path(sqlite_url.removeprefix("sqlite:///")).exists()
     line = run.refused("send", "q", "--file", "a.csv")

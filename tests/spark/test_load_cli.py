@@ -132,9 +132,10 @@ def test_other_files_under_the_id_of_a_finished_load_are_noticed(run: CommandLin
     assert (again.out.partition(" at ")[0], again.err) == ("nothing to do: the load 'x' was finished", "")
     write(4)
     other = run(*load)
-    assert "with 3 messages" in other.out
-    assert other.err == "warning: the files have 4 rows now; load other data under another --load-id\n"
-    assert run(*load, "--json").document["differs"] is True
+    assert (other.code, "with 3 messages" in other.out) == (1, True)
+    assert other.err == "not loaded: the files have 4 rows now; load other data under another --load-id\n"
+    again = run(*load, "--json")
+    assert (again.code, again.document["differs"]) == (1, True)
 
 
 def test_files_without_rows_are_warned_of(run: CommandLine, folder: Path) -> None:

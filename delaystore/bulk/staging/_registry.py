@@ -291,6 +291,7 @@ def status_of(row: _RowOf, now: datetime) -> LoadStatus:
         skipped=row.skipped,
         cancelled_at=row.cancelled_at,
         cancelled_by=row.cancelled_by,
+        rejected=row.rejected,
     )
 
 

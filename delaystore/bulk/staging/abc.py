@@ -86,7 +86,8 @@ class LoadStatus:
 
     `batch`, `finished_at`, `stored`, `skipped`: of a stream, those of the last finished batch. `host` and `pid`: of
     the process that runs or ran it; `heartbeat`: its last sign of life. `cancelled_at`, `cancelled_by`: when the load
-    was cancelled as a whole, and by whom; None: it was not.
+    was cancelled as a whole, and by whom; None: it was not. `rejected`: rows that were no messages; None: it is of an
+    earlier release.
     """
 
     load_id: str
@@ -101,6 +102,7 @@ class LoadStatus:
     skipped: int | None
     cancelled_at: datetime | None = None
     cancelled_by: str | None = None
+    rejected: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
