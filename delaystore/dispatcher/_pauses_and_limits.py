@@ -309,8 +309,7 @@ def _of_paused_loads(
     numbers = {number for name in paused if (number := number_of_load(name)) is not None}
     if not numbers:
         return ()
-    loads = tx.loads_of([message.message_id for message in messages])
-    return {message_id for message_id, number in loads.items() if number in numbers}
+    return set(tx.loads_of([message.message_id for message in messages], numbers))
 
 
 def _in_order(messages: Sequence[DelayedMessage], some: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:

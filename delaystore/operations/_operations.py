@@ -46,6 +46,8 @@ _PAUSE: Final = 0.5
 """The pause after a step, as a part of its time. Without it, messages that become due meanwhile are late."""
 _LONGEST_PAUSE: Final = 0.5
 """Seconds."""
+_FASTEST: Final = 23_000
+"""Messages that an operation changes per second at the most, for the sake of others."""
 _ONCE_MORE: Final = 1.0
 """Seconds until the cancel of a load tries messages again that dispatchers had. By then these know of its pause."""
 
@@ -334,7 +336,7 @@ class Operations:
         access, store = self._access, self._access.operable()
         found = self.operation(operation_id)
         while found is not None and found.state is OperationState.RUNNING:
-            change = access.actor.change(found.action)
+            change, before = access.actor.change(found.action), found.changed
             began = monotonic()
             with access.call("changing many messages"):
                 found = store.advance_operation(operation_id, change=change)
@@ -342,7 +344,8 @@ class Operations:
             if found is not None and progress is not None:
                 progress(found)
             if found is not None and found.state is OperationState.RUNNING:
-                sleep(_ONCE_MORE if found.after is None else min(_PAUSE * took, _LONGEST_PAUSE))
+                pause = max(_PAUSE * took, (found.changed - before) / _FASTEST - took)
+                sleep(_ONCE_MORE if found.after is None else min(pause, _LONGEST_PAUSE))
         if found is None:
             raise ConfigurationError(f"there is no operation {operation_id!r}; `delaystore operations list` shows them")
         if found.kind is OperationKind.RESCHEDULE and found.changed:

@@ -132,16 +132,21 @@ class OperableTransaction(DelayedMessageStore):
 
         """
 
-    def loads_of(self, message_ids: Sequence[str]) -> Mapping[str, int]:  # noqa: ARG002 - for overriders
+    def loads_of(
+        self,
+        message_ids: Sequence[str],  # noqa: ARG002 - for overriders
+        numbers: Collection[int] | None = None,  # noqa: ARG002
+    ) -> Mapping[str, int]:
         """The numbers of the loads that have stored messages; see `name_of_load`.
 
         The default is for stores that no load can fill.
 
         Args:
             message_ids: Ids of messages.
+            numbers: The loads that are wanted, which few partitions of a table may have; None: all.
 
         Returns:
-            The number by message_id, of messages that a load has stored.
+            The number by message_id, of messages that one of these loads has stored.
 
         """
         return {}
@@ -615,8 +620,8 @@ class StoreWithLoads(OperableDelayedMessageStore):
     and the load is not run again unless its user says that this is meant. The load is paused in the same transaction,
     unless it is already; that pause ends if the operation is abandoned. When such an operation has seen all messages,
     it begins again, as long as fewer messages of the load are left each time. Messages that are left at last count as
-    held, and the load stays paused; without any, it is not paused any more. An operation never changes messages of a load that was
-    loaded again after it began.
+    held, and the load stays paused; without any, it is not paused any more. An operation never changes messages of a
+    load that was loaded again after it began.
 
     Calls about the messages of a load, by its id or by a filter, raise UnknownLoadError where there is none of that id,
     and ConfigurationError where an earlier release has stored it. All but `paused_loads` raise StoreSetupError where

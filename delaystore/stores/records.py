@@ -87,6 +87,8 @@ class OperationState(StrEnum):
 class Operation:
     """A change of all waiting messages that match a filter, in steps, in the order of message_ids.
 
+    On PostgreSQL the cancel of a load also takes messages of the load that lie near the next one in the table.
+
     It is kept in the store. If it is interrupted, any process can resume it behind the last step that was committed,
     and no message is changed twice. A message that is stored while it runs may or may not be changed.
 

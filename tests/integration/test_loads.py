@@ -476,6 +476,33 @@ def test_a_cancel_comes_again_to_messages_that_a_dispatcher_had(
     assert (found.cancelled, found.delivered, found.waiting, found.paused) == (7 - delivered, delivered, 0, False)
 
 
+def test_a_cancel_takes_messages_that_lie_near_each_other_in_one_step(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str
+) -> None:
+    others, near = rows(50, "other"), [row(f"m-{number * 7919 % 9000:05d}", number) for number in range(9000)]
+    store.store_many(others)
+    load(database_url, "spring", [*due(store, near[:1]), *near[1:]])
+    begun = operations.loads.begin_cancel("spring")
+    with opened(database_url) as other, other.transaction() as claiming:
+        (claimed,) = claiming.fetch_due(other.now(), 1)
+        step = store.advance_operation(begun.operation_id)
+        assert step is not None
+        is_near = store.engine.dialect.name == "postgresql"
+        assert (step.state, step.changed > 1500) == (OperationState.RUNNING, is_near)
+        steps = 1
+        while step.after is not None:
+            step = store.advance_operation(begun.operation_id)
+            assert step is not None
+            steps += 1
+        assert (step.changed, step.held, list(step.held_ids)) == (8999, 1, [claimed.message_id])
+        assert (steps <= 7) == is_near
+    ended = operations.run(begun.operation_id)
+    assert (ended.state, ended.changed, ended.held) == (OperationState.DONE, 9000, 0)
+    found = operations.loads.get("spring")
+    assert (found.cancelled, found.delivered, found.waiting, found.paused) == (9000, 0, 0, False)
+    assert store.count() == 50
+
+
 def test_a_load_of_which_nothing_waits_is_not_paused(
     store: SqlDelayedMessageStore, operations: Operations, database_url: str
 ) -> None:

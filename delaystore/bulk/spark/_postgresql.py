@@ -13,10 +13,11 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import Connection, Select, exc, select, text
 from sqlalchemy.engine import Engine
 
-from delaystore.bulk.spark._tables import Condition, Extent, SqlTable, clauses, extent, within
+from delaystore.bulk.spark._tables import Condition, Extent, SqlTable, clauses, extent
 from delaystore.registry import needed_for
 from delaystore.stores.sql.bulk_partitions import SENDS_NOTHING
 from delaystore.stores.sql.dialects.base import CONNECT_TIMEOUT
+from delaystore.stores.sql.dialects.postgresql import on_pages
 from delaystore.stores.sql.errors import translate, translated_errors
 from delaystore.stores.sql.faults import as_it_stands, quoted_name
 
@@ -65,7 +66,7 @@ class PostgreSqlPlan:
         table = self._source.table
         wanted = self._source.wanted(self._columns, self._connection)
         waits = _WAITS.bindparams(live=quoted_name(table, self._connection.dialect))
-        return select(*wanted).where(waits, *clauses(table, self._conditions), *within(first, end))
+        return select(*wanted).where(waits, *clauses(table, self._conditions), *on_pages(first, end))
 
 
 def read_batches(

@@ -29,7 +29,6 @@ from sqlalchemy import (
     FromClause,
     Table,
     cast,
-    literal_column,
     not_,
     null,
     or_,
@@ -204,7 +203,7 @@ def _usable(column: str, value: Any) -> Any:
 
 # Parts of about equal size: ranges of pages, the same for the table and for each of its bulk partitions.
 #
-# PostgreSQL reads only the pages of a part (before release 14 all pages), so a read in many parts costs no more than
+# PostgreSQL reads only the pages of a part, so a read in many parts costs no more than
 # one in one part. The transaction of the snapshot locks the tables, so no VACUUM FULL moves their rows meanwhile.
 
 ROWS_PER_PART: Final = 50_000
@@ -242,13 +241,6 @@ def extent(connection: Connection, table: Table, estimated: Executable) -> Exten
     return Extent(int(explained["Plan"]["Plan Rows"]), sum(table_bytes), pages)
 
 
-def within(first: int | None, end: int | None) -> Sequence[ColumnElement[bool]]:
-    """Whether a row lies on the pages from `first` on and before `end`; None: without end."""
-    bounds = [] if first is None else [literal_column(f"'({first},0)'") <= _LOCATION]
-    return bounds if end is None else [*bounds, literal_column(f"'({end},0)'") > _LOCATION]
-
-
-_LOCATION: Final[ColumnElement[Any]] = literal_column("ctid")
 _SIZES: Final = text(
     "SELECT coalesce(pg_relation_size(oid) / current_setting('block_size')::int, 0), coalesce(pg_table_size(oid), 0)"
     " FROM pg_class WHERE oid = CAST(:name AS regclass)"

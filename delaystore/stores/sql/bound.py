@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
 
-from sqlalchemy import Connection, Delete, Update, select
+from sqlalchemy import Connection, Delete, Update, or_, select
 from typing_extensions import override
 
 from delaystore.errors import (
@@ -46,7 +46,7 @@ from delaystore.stores.sql.faults import TableSize
 from delaystore.stores.sql.operating.audit import AuditTrail
 from delaystore.stores.sql.operating.loads import LoadChanges
 from delaystore.stores.sql.rows import MessageRows, position_of_row, stored_id, time_or_earliest, to_message
-from delaystore.stores.sql.schema import paused_names, promised_times
+from delaystore.stores.sql.schema import is_of_load, paused_names, promised_times
 
 AT_ONCE: Final = 20_000
 """Messages of a generator that are kept in memory, and so can be stored again."""
@@ -362,12 +362,15 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         return ours
 
     @override
-    def loads_of(self, message_ids: Sequence[str]) -> Mapping[str, int]:
+    def loads_of(self, message_ids: Sequence[str], numbers: Collection[int] | None = None) -> Mapping[str, int]:
         """By the primary key; no message has a load in tables of an earlier release."""
         table, number = self._sql.table, self._sql.table.c[LOAD]
         if not message_ids or not LoadChanges(self).has_loads:
             return {}
-        these = self._dialect.among(table.c.message_id, "ids"), number.is_not(None)
+        is_wanted = (
+            number.is_not(None) if numbers is None else or_(*(is_of_load(table, each) for each in sorted(numbers)))
+        )
+        these = self._dialect.among(table.c.message_id, "ids"), is_wanted
         found = select(table.c.message_id, number).where(*these)
         return {row.message_id: row.load_number for row in self._execute(found, {"ids": [*message_ids]})}
 

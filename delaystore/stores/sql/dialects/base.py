@@ -502,6 +502,20 @@ class StoreDialect(SqlDialect):
         `returning` by the id of each changed message.
         """
 
+    def delete_neighbours(
+        self,
+        connection: Connection,  # noqa: ARG002 - for overriders
+        table: Table,  # noqa: ARG002
+        first: Select[Any],  # noqa: ARG002
+        matches: Sequence[ColumnElement[bool]],  # noqa: ARG002
+        size: int,  # noqa: ARG002
+    ) -> tuple[str, int] | None:
+        """Delete about `size` rows that match, and that are not claimed, near the one whose id the query `first` finds.
+
+        Returns that id, and the number of deleted rows. None: there is none, or rows lie in the order of their ids.
+        """
+        return None
+
     # Inserts: a duplicate must not end the caller's transaction, and the wait for another one is bounded.
 
     def insert(self, table: Table) -> Insert:

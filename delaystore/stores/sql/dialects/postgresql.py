@@ -21,6 +21,7 @@ from sqlalchemy import (
     Insert,
     Integer,
     Interval,
+    Select,
     Table,
     Text,
     any_,
@@ -28,6 +29,7 @@ from sqlalchemy import (
     case,
     cast,
     column,
+    delete,
     exists,
     func,
     literal,
@@ -126,6 +128,7 @@ _IDLE_LIMIT: Final = text("SELECT current_setting('idle_session_timeout', true)"
 """None before PostgreSQL 14, where the setting is new."""
 _SET_IDLE_LIMIT: Final = text("SELECT set_config('idle_session_timeout', :limit, false)")
 _SET_LOCK_LIMIT: Final = text("SELECT set_config('lock_timeout', :limit, true)")
+_ROWS_ON_A_PAGE: Final = 32
 _SWITCHED_OFF: Final = (
     "enable_sort",
     "enable_seqscan",
@@ -527,6 +530,15 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         row = connection.execute(_changing_unclaimed(table, change, returning), values).one()
         return (bool(row.done) if row.done or row.there else None), row.returned
 
+    def _changed_where_they_lie(
+        self, table: Table, change: StatementChange, matches: Sequence[ColumnElement[bool]]
+    ) -> StatementChange:
+        """The change of rows that match and are not locked, at their locations."""
+        relation, place = _system_column(table, "tableoid"), _system_column(table, "ctid")
+        search = select(relation.label("relation"), place.label("place")).where(*matches)
+        free = search.with_for_update(skip_locked=True).cte("free")
+        return change.where(place == free.c.place, relation == free.c.relation)
+
     @override
     def change_unclaimed_of(
         self,
@@ -546,16 +558,32 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         """
         key, parameters = table.c.message_id, dict(values)
         if ids is None:
-            relation, place = _system_column(table, "tableoid"), _system_column(table, "ctid")
-            search = select(relation.label("relation"), place.label("place")).where(*matches)
-            free = search.with_for_update(skip_locked=True).cte("free")
-            changed = change.where(place == free.c.place, relation == free.c.relation)
+            changed = self._changed_where_they_lie(table, change, matches)
         else:
             parameters["ids"] = list(ids)
             free = select(key).where(self.among(key, "ids"), *matches).with_for_update(skip_locked=True).cte("free")
             changed = change.where(key.in_(select(free.c.message_id)))
         returned = changed.returning(key, null() if returning is None else returning)
         return {row[0]: row[1] for row in connection.execute(returned, parameters)}
+
+    @override
+    def delete_neighbours(
+        self,
+        connection: Connection,
+        table: Table,
+        first: Select[Any],
+        matches: Sequence[ColumnElement[bool]],
+        size: int,
+    ) -> tuple[str, int] | None:
+        """On as many pages as have about `size` rows of 200 bytes."""
+        place, pages = cast(_system_column(table, "ctid"), Text()), size // _ROWS_ON_A_PAGE
+        row = connection.execute(first.add_columns(place)).first() if pages else None
+        if row is None:
+            return None
+        block = int(row[1].strip("(").partition(",")[0]) // pages
+        on_these = on_pages(block * pages, (block + 1) * pages)
+        deleted = self._changed_where_they_lie(table, delete(table), [*matches, *on_these]).returning(true())
+        return row[0], connection.execute(select(func.count()).select_from(deleted.cte("deleted"))).scalar_one()
 
     @override
     def duplicates_in(self, error: DBAPIError) -> Sequence[str]:
@@ -664,6 +692,17 @@ def _known(driver: Driver) -> PostgreSqlDriver:
 
 def _insert_lock_timeout() -> ColumnElement[str]:
     return literal_column(f"'{milliseconds(INSERT_LOCK_TIMEOUT)}'", Text)
+
+
+def on_pages(first: int | None, end: int | None) -> Sequence[ColumnElement[bool]]:
+    """Whether a row lies on the pages from `first` on and before `end`, of the table or a partition; None: no bound."""
+
+    def at_start(page: int) -> ColumnElement[str]:
+        return cast(literal(f"({page},0)", Text(), literal_execute=True), TupleId())
+
+    place: ColumnElement[str] = column("ctid", TupleId())
+    bounds = [] if first is None else [place >= at_start(first)]
+    return bounds if end is None else [*bounds, place < at_start(end)]
 
 
 def _system_column(table: Table, name: str) -> ColumnElement[Any]:

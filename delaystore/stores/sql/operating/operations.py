@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Delete, Row, Update, delete, false, func, insert, literal, select, update
 from sqlalchemy.exc import IntegrityError
@@ -43,6 +43,10 @@ from delaystore.stores.sql.operating.audit import AuditTrail, filter_of, filter_
 from delaystore.stores.sql.operating.loads import LoadChanges, LoadQueries
 from delaystore.stores.sql.schema import is_of_load
 
+_NEAR: Final = 4
+"""Messages that lie near each other cost so little that a step takes more of them."""
+_SPARSE: Final = 16
+"""A step that finds fewer than this part of `examine` near each other also takes the next ones by their ids."""
 _SINCE_0006: Final = ("shift", "time_zone")
 """The columns that an operation has since schema version 0006."""
 
@@ -120,28 +124,52 @@ class OperationQueries(OperatorQueries):
             return operation
         load = self._begun_load(operation)
         cancelled = _cancelled(operation, load)
+        step = _Step(None, 0, 0) if cancelled is None else self._cancel_near(operation, cancelled, _NEAR * examine)
+        if step.changed * _SPARSE < examine:
+            step = step.and_then(self._next(operation, load, examine))
+        LoadChanges(self._bound).note(step.left, LoadChange.CANCELLED)
+        advanced = replace(
+            operation,
+            after=step.end or operation.after,
+            examined=operation.examined + step.examined,
+            changed=operation.changed + step.changed,
+            held=operation.held + len(step.held),
+            held_ids=(*operation.held_ids, *step.held)[:HELD_KEPT],
+        )
+        if step.end is None:
+            advanced = self._at_end(advanced, cancelled)
+        self._note_progress(operation, advanced, change)
+        return self._put(advanced)
+
+    def _cancel_near(self, operation: Operation, load: Row[Any], size: int) -> "_Step":
+        """Cancel messages of a load that lie near its next one, where rows do not lie in the order of their ids.
+
+        Where ids are random, the rows of a step by ids lie on as many pages. PostgreSQL writes each page to the WAL
+        as a whole, the first time after a checkpoint, and other transactions wait for that.
+        """
+        table, number = self._sql.table, number_in(load)
+        key, of_load = table.c.message_id, is_of_load(table, number)
+        behind = [] if operation.after is None else [key > operation.after]
+        first = select(key).where(of_load, *behind).order_by(key).limit(1)
+        found = self._dialect.delete_neighbours(self._bound.connection, table, first, [of_load], size)
+        if found is None or not _is_id(found[0]):
+            return _Step(None, 0, 0)
+        end, count = found
+        return _Step(end, count, count, {number: count} if count else {})
+
+    def _next(self, operation: Operation, load: Row[Any] | None, examine: int) -> "_Step":
+        """Change the next messages by their ids."""
         walked = self._ids(operation, load, examine)
         wanted = [*walked.conditions, *conditions(operation.wanted, self._sql.table, self._dialect)]
         examined = examine if walked.end else self._count(walked)
         ids = self._with_headers(operation.wanted, wanted) if operation.wanted.headers else None
         changed = self._change(operation, ids, wanted)
-        if operation.kind is OperationKind.CANCEL:
-            left = Counter(number for number in changed.values() if number is not None)
-            LoadChanges(self._bound).note(left, LoadChange.CANCELLED)
-        all_are_changed = len(changed) == (examined if ids is None else len(ids))
-        held = [] if all_are_changed or cancelled is not None else self._unchanged(ids, wanted, changed)
-        advanced = replace(
-            operation,
-            after=walked.end or operation.after,
-            examined=operation.examined + examined,
-            changed=operation.changed + len(changed),
-            held=operation.held + len(held),
-            held_ids=(*operation.held_ids, *held)[:HELD_KEPT],
-        )
-        if walked.end is None:
-            advanced = self._at_end(advanced, cancelled)
-        self._note_progress(operation, advanced, change)
-        return self._put(advanced)
+        are_all = len(changed) == (examined if ids is None else len(ids))
+        is_counted_at_end = _cancelled(operation, load) is not None
+        held = [] if are_all or is_counted_at_end else self._unchanged(ids, wanted, changed)
+        is_cancel = operation.kind is OperationKind.CANCEL
+        left = Counter(number for number in changed.values() if is_cancel and number is not None)
+        return _Step(walked.end, examined, len(changed), left, held)
 
     def _at_end(self, operation: Operation, cancelled: Row[Any] | None) -> Operation:
         """Done; but messages of a cancelled load that dispatchers had come again, as long as they become fewer."""
@@ -283,6 +311,24 @@ class OperationQueries(OperatorQueries):
         table = self._tables.operations
         self._execute(update(table).where(table.c.operation_id == operation.operation_id).values(_row_of(operation)))
         return operation
+
+
+class _Step(NamedTuple):
+    """A part of an operation, up to a message_id; `end` None: up to the last one.
+
+    `left`: how many messages of each load have left the store.
+    """
+
+    end: str | None
+    examined: int
+    changed: int
+    left: Mapping[int, int] = {}
+    held: Sequence[str] = ()
+
+    def and_then(self, later: "_Step") -> "_Step":
+        """Both together."""
+        examined, changed = self.examined + later.examined, self.changed + later.changed
+        return _Step(later.end, examined, changed, Counter(self.left) + Counter(later.left), (*self.held, *later.held))
 
 
 def _cancelled(operation: Operation, load: Row[Any] | None) -> Row[Any] | None:
