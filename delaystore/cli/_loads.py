@@ -187,9 +187,9 @@ def _lines(load: Load) -> Iterator[str]:
 
 
 def _state(load: Load) -> str:
-    if load.state is LoadPhase.CANCELLED and load.cancelled_at is not None:
-        return f"cancelled by {load.cancelled_by}, {time_text(load.cancelled_at)}"
     state = f"{load.state}, a stream" if load.is_stream else load.state.value
+    if load.state is LoadPhase.CANCELLED and load.cancelled_at is not None:
+        state = f"cancelled by {load.cancelled_by}, {time_text(load.cancelled_at)}"
     until = "" if load.paused_until is None else f" until {time_text(load.paused_until)}"
     return f"{state}, paused{until}" if load.paused else state
 

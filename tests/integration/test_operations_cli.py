@@ -83,6 +83,10 @@ def test_a_cancel_of_a_load_says_what_it_did_not_reach(
         "being dispatched, and left alone: 1 message: due",
         "the load stays paused; run `delaystore loads cancel spring` again to cancel the rest",
     ]
+    state = next(line for line in run("loads", "show", "spring").out.splitlines() if line.startswith("state"))
+    assert (" cancelled by " in state, state.endswith(", paused")) == (True, True)
+    again = run("loads", "cancel", "spring")
+    assert (again.code, again.out) == (0, "cancelled: 1 message (load spring)\n")
 
 
 def test_a_resume_goes_on_where_an_earlier_one_was_interrupted(
