@@ -236,7 +236,7 @@ DEFAULT_EXIT_CODES: Final[Mapping[int, str]] = {0: "Done", 2: "Wrong usage, or a
 _STOPPED: Final = "Stopped by SIGTERM or SIGINT"
 _NOT_ADDED_UP: Final = "The messages that were read and their results do not add up"
 _DECLINED: Final = "Some messages stay in the error queue, or you declined"
-_NOT_LOADED: Final = "A dry run found that the load would fail, or the load id was finished with other rows"
+_NOT_LOADED: Final = "A dry run found a reason to fail, or the files have more or fewer rows than the finished load"
 _REMAIN: Final = "Rejected messages remain, from this run or an earlier one"
 EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     "demo": {0: "Each message arrived once", 1: "A message was lost, duplicated or early"},

@@ -251,13 +251,13 @@ class TrialOptions:
         return self.dry_run or self.preview
 
     def report(self, report: "DryRun", *, as_json: bool) -> None:
-        """Report the messages that would be loaded, and draw them. Raises typer.Exit where the load would fail."""
+        """Report the messages that would be loaded, and draw them. Raises typer.Exit where a dry run would fail."""
         report_dry_run(report, as_json=as_json)
         if self.plot is not None:
             from delaystore.bulk.preview import draw
 
             draw(report.preview, Path(self.plot))
-        if report.obstacles:
+        if self.dry_run and report.obstacles:
             raise typer.Exit(1)
 
 

@@ -98,9 +98,9 @@ class Loads:
     def cancel(self, load_id: str, progress: OperationListener | None = None) -> Operation:
         """Cancel a load: `begin_cancel` and `Operations.run`.
 
-        It does not reach messages that were delivered, or that are in the error queue. Messages that are being
-        dispatched are tried again after a second. Messages that still wait then are counted as held, and the load
-        stays paused.
+        It does not reach messages that were delivered, or that are in the error queue. If messages are being
+        dispatched, it tries them again after a second, as long as fewer are left each time. Messages that still wait
+        at the end are counted as held, and the load stays paused.
 
         Args:
             load_id: Its id.

@@ -319,7 +319,8 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
         A matching message is cancelled, or rescheduled as by `reschedule` or `shift`; one whose new due time would be
         out of range stays as it is, and counts as held. The step, the progress and the number in the
         audit entry of the operation's beginning, if there is one, are committed together. Two callers take steps in
-        turn. It never waits for a dispatcher: claimed messages count as held.
+        turn. It never waits for a dispatcher: claimed messages count as held. For the cancel of a load see
+        `StoreWithLoads`.
 
         Args:
             operation_id: The operation.
@@ -618,10 +619,10 @@ class StoreWithLoads(OperableDelayedMessageStore):
     An operation that cancels a load as a whole (`Operation.cancelled_load`) notes that in the transaction that begins
     it, unless the load is a stream: a run of the load that has not stored anything yet loses it, and stores nothing,
     and the load is not run again unless its user says that this is meant. The load is paused in the same transaction,
-    unless it is already; that pause ends if the operation is abandoned. When such an operation has seen all messages,
-    it begins again, as long as fewer messages of the load are left each time. Messages that are left at last count as
-    held, and the load stays paused; without any, it is not paused any more. An operation never changes messages of a
-    load that was loaded again after it began.
+    unless it is already, without end; that pause ends if the operation is abandoned. When such an operation has seen
+    all messages, it begins again, as long as fewer messages of the load are left each time. Messages that are left at
+    last count as held, and the load stays paused; without any, it is not paused any more. An operation never changes
+    messages of a load that was loaded again after it began.
 
     Calls about the messages of a load, by its id or by a filter, raise UnknownLoadError where there is none of that id,
     and ConfigurationError where an earlier release has stored it. All but `paused_loads` raise StoreSetupError where

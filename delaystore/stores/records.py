@@ -102,7 +102,8 @@ class Operation:
         shift: The span by which a RESCHEDULE moves each due time, in place of `due_time`.
         ended: When it was done or abandoned.
         state: Whether it runs.
-        after: The message_id behind which the next step begins; None: no step was made yet.
+        after: The message_id behind which the next step begins; None: no step was made yet, or the cancel of a load
+            begins again.
         examined: Waiting messages that its steps have looked at: those of the filter's load, or with its id prefix, if
             it names one; otherwise all.
         changed: Messages that its steps have changed.

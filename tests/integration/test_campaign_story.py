@@ -114,8 +114,9 @@ class Campaign:
         assert exceeded["reminders"]["start"] == "2030-03-04T00:00:00+00:00"  # nine o'clock in Tokyo
         spread = self.document(*self.load_command("--preview"))
         assert [each["first_exceeded"] for each in spread["preview"]["destinations"]] == [None, None]
-        dry = self.document(*self.load_command("--dry-run"))
-        assert (dry["rejected"], dry["duplicates"]["in_the_files"]) == (len(self.wrong), self.twice)
+        tried = self.run(*self.load_command("--dry-run", "--json"))
+        dry = tried.document
+        assert (tried.code, dry["rejected"], dry["duplicates"]["in_the_files"]) == (1, len(self.wrong), self.twice)
         assert self.document("loads", "list")["loads"] == []
 
     @property

@@ -476,6 +476,28 @@ def test_a_cancel_comes_again_to_messages_that_a_dispatcher_had(
     assert (found.cancelled, found.delivered, found.waiting, found.paused) == (7 - delivered, delivered, 0, False)
 
 
+@pytest.mark.parametrize("abandoned", ["first", "second", "both"])
+def test_of_two_cancels_of_a_load_the_last_one_keeps_it_paused(
+    store: SqlDelayedMessageStore, operations: Operations, database_url: str, abandoned: str
+) -> None:
+    load(database_url, "spring", due(store, rows(3)))
+    operations.loads.pause("spring", until=store.now() + timedelta(seconds=0.3))
+    first = operations.loads.begin_cancel("spring")
+    second = operations.loads.begin_cancel("spring")
+    wait_until(lambda: store.now() > first.began + timedelta(seconds=0.4))
+    for each, name in ((first, "first"), (second, "second")):
+        if abandoned in (name, "both"):
+            operations.abandon(each.operation_id)
+    store.unpark()
+    is_paused = abandoned != "both"
+    assert operations.loads.get("spring").paused == is_paused
+    assert Dispatcher(store, RecordingTransport()).dispatch_due().delivered == (0 if is_paused else 3)
+    if is_paused:
+        left = second if abandoned == "first" else first
+        assert operations.run(left.operation_id).changed == 3
+        assert operations.loads.paused() == []
+
+
 def test_a_cancel_takes_messages_that_lie_near_each_other_in_one_step(
     store: SqlDelayedMessageStore, operations: Operations, database_url: str
 ) -> None:

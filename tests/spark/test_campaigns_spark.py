@@ -83,7 +83,7 @@ def test_the_previews_of_both_commands_are_the_same(run: CommandLine, sqlite_url
     for name, command in files.items():
         for option in ("--preview", "--dry-run"):
             tried = run(*command, *TYPED, "--store", sqlite_url, option, "--json")
-            assert tried.code == 0, tried.err
+            assert tried.code == int(option == "--dry-run"), tried.err  # rows are rejected
             found[f"{name} {option}"] = tried.document
     preview = found["send --preview"]["preview"]
     assert sum(minute["rows"] for minute in preview["minutes"]) == 300

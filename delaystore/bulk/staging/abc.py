@@ -87,7 +87,7 @@ class LoadStatus:
     `batch`, `finished_at`, `stored`, `skipped`: of a stream, those of the last finished batch. `host` and `pid`: of
     the process that runs or ran it; `heartbeat`: its last sign of life. `cancelled_at`, `cancelled_by`: when the load
     was cancelled as a whole, and by whom; None: it was not. `rejected`: rows that were no messages; None: it is of an
-    earlier release.
+    earlier release, or not finished.
     """
 
     load_id: str

@@ -582,7 +582,8 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
             return None
         block = int(row[1].strip("(").partition(",")[0]) // pages
         on_these = on_pages(block * pages, (block + 1) * pages)
-        deleted = self._changed_where_they_lie(table, delete(table), [*matches, *on_these]).returning(true())
+        these = delete(table).where(*matches)  # a load's number leaves out other loads' partitions here as well
+        deleted = self._changed_where_they_lie(table, these, [*matches, *on_these]).returning(true())
         return row[0], connection.execute(select(func.count()).select_from(deleted.cte("deleted"))).scalar_one()
 
     @override
@@ -698,7 +699,7 @@ def on_pages(first: int | None, end: int | None) -> Sequence[ColumnElement[bool]
     """Whether a row lies on the pages from `first` on and before `end`, of the table or a partition; None: no bound."""
 
     def at_start(page: int) -> ColumnElement[str]:
-        return cast(literal(f"({page},0)", Text(), literal_execute=True), TupleId())
+        return cast(literal(f"({page},0)", Text()), TupleId())
 
     place: ColumnElement[str] = column("ctid", TupleId())
     bounds = [] if first is None else [place >= at_start(first)]

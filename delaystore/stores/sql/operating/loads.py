@@ -18,13 +18,14 @@ from delaystore.stores.records import (
     LoadChange,
     LoadPhase,
     Operation,
+    OperationState,
     name_of_load,
     number_of_load,
 )
 from delaystore.stores.shared import check_number
 from delaystore.stores.sql.operating._destinations import DestinationQueries
 from delaystore.stores.sql.operating._search import OperatorQueries, fitting, number_in
-from delaystore.stores.sql.operating.audit import AuditTrail
+from delaystore.stores.sql.operating.audit import AuditTrail, filter_of
 from delaystore.stores.sql.schema import NAME_BYTES, is_cancelled, is_of_load
 
 FOLDED: Final = 20
@@ -127,24 +128,49 @@ class LoadQueries(OperatorQueries):
             self._note_pause(change, at, load_id)
         return at is not None
 
-    def begin_cancel(self, operation: Operation, load: Row[Any]) -> None:
-        """Note that the load is cancelled: a run that has not stored anything yet loses it. And pause it, so that
-        dispatchers deliver none of it before the operation comes to it.
+    def begin_cancel(self, operation: Operation) -> None:
+        """Note that the load is cancelled: a run that has not stored anything yet loses it. And pause it without end,
+        so that dispatchers deliver none of it before the operation comes to it. A stream goes on.
         """
-        if load.cancelled_at is None or load.token is not None:  # with a token it is loaded again
-            loads = self._tables.loads
+        loads, load_id = self._tables.loads, str(operation.cancelled_load)
+        load = self._execute(select(loads).where(loads.c.load_id == load_id).with_for_update()).first()
+        if load is None or load.is_stream:
+            return
+        if not is_cancelled(load):
             by = fitting(operation.by, NAME_BYTES)
             cancelled = update(loads).values(cancelled_at=self._bound.now(), cancelled_by=by, token=null())
-            self._execute(cancelled.where(loads.c.load_id == load.load_id))
-        destinations, name = DestinationQueries(self._bound), name_of_load(number_in(load))
-        if name not in destinations.paused(lasting=False):
-            destinations.put_pause(name, operation.by, None, at=operation.began)
+            self._execute(cancelled.where(loads.c.load_id == load_id))
+        if load.began > operation.began:  # a moment ago: the operation finds nothing of it
+            return
+        name, cancels = name_of_load(number_in(load)), self._running_cancels(operation)
+        pause = self._pause_of(name)
+        if pause is None or pause.paused_until is not None or pause.changed in cancels:
+            DestinationQueries(self._bound).put_pause(name, operation.by, None, at=operation.began)
 
-    def abandon_cancel(self, operation: Operation, load: Row[Any]) -> None:
-        """End the pause of `begin_cancel`, which has the operation's time; another one stays."""
+    def abandon_cancel(self, operation: Operation, load: Row[Any], by: str) -> None:
+        """End the pause of `begin_cancel`, which has the operation's time; a user's own pause stays.
+
+        Another cancel of the load that has not ended takes the pause over.
+        """
         destinations, name = DestinationQueries(self._bound), name_of_load(number_in(load))
-        if any(each.name == name and each.changed == operation.began for each in destinations.with_loads()):
-            destinations.end_pause(name, operation.by)
+        pause, others = self._pause_of(name), self._running_cancels(operation)
+        if pause is None or pause.changed != operation.began:
+            return
+        if others:
+            destinations.put_pause(name, operation.by, None, at=others[0])
+        else:
+            destinations.end_pause(name, by)
+
+    def _pause_of(self, name: str) -> Destination | None:
+        known = DestinationQueries(self._bound).with_loads()
+        return next((each for each in known if each.name == name and each.paused), None)
+
+    def _running_cancels(self, operation: Operation) -> Sequence[datetime]:
+        """When the running operations that cancel the same load began."""
+        table = self._tables.operations
+        is_running = (table.c.kind == operation.kind.value) & (table.c.state == OperationState.RUNNING.value)
+        running = self._execute(select(table.c.began, table.c.wanted).where(is_running))
+        return [row.began for row in running if filter_of(row.wanted) == operation.wanted]
 
     def end_cancel(self, load: Row[Any]) -> tuple[int, Sequence[str]]:
         """How many messages of the load still wait, and the first ids. After the last one it is not paused any more."""

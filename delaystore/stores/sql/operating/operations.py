@@ -62,9 +62,8 @@ class OperationQueries(OperatorQueries):
         except IntegrityError:
             raise taken(operation) from None
         self.of_load(operation.wanted)  # refuses an unknown load
-        cancelled = _cancelled(operation, self._begun_load(operation))
-        if cancelled is not None:
-            LoadQueries(self._bound).begin_cancel(operation, cancelled)
+        if operation.cancelled_load is not None:
+            LoadQueries(self._bound).begin_cancel(operation)
         self._note(operation, change)
 
     def get(self, operation_id: str) -> Operation | None:
@@ -89,7 +88,7 @@ class OperationQueries(OperatorQueries):
         self._note_progress(operation, ended, change)
         cancelled = _cancelled(operation, self._begun_load(operation))
         if cancelled is not None:
-            LoadQueries(self._bound).abandon_cancel(operation, cancelled)
+            LoadQueries(self._bound).abandon_cancel(operation, cancelled, change.by if change else operation.by)
         return ended
 
     def forget(self, before: datetime, at_most: int) -> int:
@@ -137,7 +136,7 @@ class OperationQueries(OperatorQueries):
             held_ids=(*operation.held_ids, *step.held)[:HELD_KEPT],
         )
         if step.end is None:
-            advanced = self._at_end(advanced, cancelled)
+            advanced = self._at_end(advanced, load)
         self._note_progress(operation, advanced, change)
         return self._put(advanced)
 
@@ -152,7 +151,7 @@ class OperationQueries(OperatorQueries):
         behind = [] if operation.after is None else [key > operation.after]
         first = select(key).where(of_load, *behind).order_by(key).limit(1)
         found = self._dialect.delete_neighbours(self._bound.connection, table, first, [of_load], size)
-        if found is None or not _is_id(found[0]):
+        if found is None:
             return _Step(None, 0, 0)
         end, count = found
         return _Step(end, count, count, {number: count} if count else {})
@@ -171,9 +170,12 @@ class OperationQueries(OperatorQueries):
         left = Counter(number for number in changed.values() if is_cancel and number is not None)
         return _Step(walked.end, examined, len(changed), left, held)
 
-    def _at_end(self, operation: Operation, cancelled: Row[Any] | None) -> Operation:
-        """Done; but messages of a cancelled load that dispatchers had come again, as long as they become fewer."""
+    def _at_end(self, operation: Operation, load: Row[Any] | None) -> Operation:
+        """Done, or begun again while fewer messages of a cancelled load are left than before: dispatchers had them."""
         done = replace(operation, state=OperationState.DONE, ended=self._bound.now())
+        if operation.cancelled_load is not None and load is None:
+            return replace(done, held=0, held_ids=())
+        cancelled = _cancelled(operation, load)
         if cancelled is None:
             return done
         held, ids = LoadQueries(self._bound).end_cancel(cancelled)
