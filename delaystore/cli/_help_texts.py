@@ -245,7 +245,7 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     "serve": {0: f"{_STOPPED}, or a valid configuration with --check", 1: "A part did not finish within --drain"},
     "web": {0: _STOPPED},
     "control": {0: _STOPPED},
-    "send": {1: f"With --file: {_NOT_LOADED[0].lower()}{_NOT_LOADED[1:]}"},
+    "send": {1: "--file: the dry run would fail, or the load had other numbers of rows"},
     "load": {1: _NOT_LOADED},
     "show": {1: "The message does not exist"},
     "cancel": {

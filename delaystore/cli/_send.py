@@ -134,9 +134,8 @@ def send(
 ) -> None:
     """Send a delayed message, or a file of messages.
 
-    Pass --delay or --at, or --file for up to about 100,000 rows. The command prints the id of the message; with
-    --on-key keep, the id of the waiting message. With --transport it refuses a message that the transport cannot carry,
-    and warns if the queue does not exist.
+    Pass --delay or --at, or --file for up to about 100,000 rows. Prints the message id (with --on-key keep, of
+    the waiting message). With --transport it refuses messages that it cannot carry, and warns of missing queues.
     """
     if file is not None:
         one = {

@@ -123,7 +123,9 @@ class OperationQueries(OperatorQueries):
             return operation
         load = self._begun_load(operation)
         cancelled = _cancelled(operation, load)
-        step = _Step(None, 0, 0) if cancelled is None else self._cancel_near(operation, cancelled, _NEAR * examine)
+        step = (
+            _StepResult(None, 0, 0) if cancelled is None else self._cancel_near(operation, cancelled, _NEAR * examine)
+        )
         if step.changed * _SPARSE < examine:
             step = step.and_then(self._next(operation, load, examine))
         LoadChanges(self._bound).note(step.left, LoadChange.CANCELLED)
@@ -140,7 +142,7 @@ class OperationQueries(OperatorQueries):
         self._note_progress(operation, advanced, change)
         return self._put(advanced)
 
-    def _cancel_near(self, operation: Operation, load: Row[Any], size: int) -> "_Step":
+    def _cancel_near(self, operation: Operation, load: Row[Any], size: int) -> "_StepResult":
         """Cancel messages of a load that lie near its next one, where rows do not lie in the order of their ids.
 
         Where ids are random, the rows of a step by ids lie on as many pages. PostgreSQL writes each page to the WAL
@@ -152,11 +154,11 @@ class OperationQueries(OperatorQueries):
         first = select(key).where(of_load, *behind).order_by(key).limit(1)
         found = self._dialect.delete_neighbours(self._bound.connection, table, first, [of_load], size)
         if found is None:
-            return _Step(None, 0, 0)
+            return _StepResult(None, 0, 0)
         end, count = found
-        return _Step(end, count, count, {number: count} if count else {})
+        return _StepResult(end, count, count, {number: count} if count else {})
 
-    def _next(self, operation: Operation, load: Row[Any] | None, examine: int) -> "_Step":
+    def _next(self, operation: Operation, load: Row[Any] | None, examine: int) -> "_StepResult":
         """Change the next messages by their ids."""
         walked = self._ids(operation, load, examine)
         wanted = [*walked.conditions, *conditions(operation.wanted, self._sql.table, self._dialect)]
@@ -168,7 +170,7 @@ class OperationQueries(OperatorQueries):
         held = [] if are_all or is_counted_at_end else self._unchanged(ids, wanted, changed)
         is_cancel = operation.kind is OperationKind.CANCEL
         left = Counter(number for number in changed.values() if is_cancel and number is not None)
-        return _Step(walked.end, examined, len(changed), left, held)
+        return _StepResult(walked.end, examined, len(changed), left, held)
 
     def _at_end(self, operation: Operation, load: Row[Any] | None) -> Operation:
         """Done, or begun again while fewer messages of a cancelled load are left than before: dispatchers had them."""
@@ -315,7 +317,7 @@ class OperationQueries(OperatorQueries):
         return operation
 
 
-class _Step(NamedTuple):
+class _StepResult(NamedTuple):
     """A part of an operation, up to a message_id; `end` None: up to the last one.
 
     `left`: how many messages of each load have left the store.
@@ -327,10 +329,12 @@ class _Step(NamedTuple):
     left: Mapping[int, int] = {}
     held: Sequence[str] = ()
 
-    def and_then(self, later: "_Step") -> "_Step":
+    def and_then(self, later: "_StepResult") -> "_StepResult":
         """Both together."""
         examined, changed = self.examined + later.examined, self.changed + later.changed
-        return _Step(later.end, examined, changed, Counter(self.left) + Counter(later.left), (*self.held, *later.held))
+        return _StepResult(
+            later.end, examined, changed, Counter(self.left) + Counter(later.left), (*self.held, *later.held)
+        )
 
 
 def _cancelled(operation: Operation, load: Row[Any] | None) -> Row[Any] | None:
