@@ -203,8 +203,8 @@ def _usable(column: str, value: Any) -> Any:
 
 # Parts of about equal size: ranges of pages, the same for the table and for each of its bulk partitions.
 #
-# PostgreSQL reads only the pages of a part, so a read in many parts costs no more than
-# one in one part. The transaction of the snapshot locks the tables, so no VACUUM FULL moves their rows meanwhile.
+# PostgreSQL reads only the pages of a part, so a read in many parts costs no more than one in one part. The transaction
+# of the snapshot locks the tables, so no VACUUM FULL moves their rows meanwhile.
 
 ROWS_PER_PART: Final = 50_000
 BYTES_PER_PART: Final = 128 * 2**20

@@ -17,7 +17,7 @@ from delaystore.bulk.staging.abc import Cleaned, FinishedLoad, LoadKey, LoadOwne
 from delaystore.errors import ConfigurationError, LoadInProgressError
 from delaystore.stores.records import name_of_load
 from delaystore.stores.sql.faults import Fault
-from delaystore.stores.sql.schema import is_cancelled, is_of_load, paused_names
+from delaystore.stores.sql.schema import is_cancelled, is_of_load, pause_removal, paused_names
 from delaystore.text import time_text
 
 # The registry of loads: which process has which, and which are finished.
@@ -218,8 +218,7 @@ class Registry:
 
     def _forget_pause(self, connection: Connection, number: int | None) -> None:
         if number is not None:
-            pauses = self._tables.destinations
-            connection.execute(delete(pauses).where(pauses.c.name == name_of_load(number)))
+            connection.execute(pause_removal(self._tables, number))
 
     def _is_paused(self, connection: Connection, number: int | None) -> bool:
         if number is None:

@@ -10,6 +10,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Delete,
     Double,
     Engine,
     Index,
@@ -17,6 +18,7 @@ from sqlalchemy import (
     MetaData,
     Select,
     Table,
+    delete,
     inspect,
     literal,
     select,
@@ -25,6 +27,7 @@ from sqlalchemy.exc import DBAPIError, NoSuchTableError
 from sqlalchemy.util import memoized_property
 
 from delaystore.message import MAX_ADDRESS_BYTES, MAX_KEY_BYTES, MAX_LOAD_ID_BYTES, MAX_MESSAGE_ID_BYTES
+from delaystore.stores.records import name_of_load
 from delaystore.stores.sql.codec import (
     COLUMNS,
     FAILURES,
@@ -192,6 +195,11 @@ def paused_names(tables: OperatingTables, now: datetime, names: Collection[str] 
     lasts = table.c.paused_until.is_(None) | (table.c.paused_until > literal(now, UtcDateTime))
     found = select(table.c.name).where(table.c.paused == 1, lasts).order_by(table.c.name)
     return found if names is None else found.where(table.c.name.in_(sorted(names)))
+
+
+def pause_removal(tables: OperatingTables, number: int) -> Delete:
+    """Delete the pause of the load of that number."""
+    return delete(tables.destinations).where(tables.destinations.c.name == name_of_load(number))
 
 
 def promised_times(tables: OperatingTables, names: Collection[str]) -> Select[Any]:

@@ -101,13 +101,14 @@ class OperatorQueries:
                 "run `delaystore setup` to upgrade it"
             )
 
-    def load_row(self, load_id: str) -> Row[Any]:
+    def load_row(self, load_id: str, *, locked: bool = False) -> Row[Any]:
         """The row of a load. Raises UnknownLoadError."""
         self.require_loads()
         loads = self._tables.loads
         row = None
         if is_load_id(load_id):  # others would be the driver's error
-            row = self._execute(select(loads).where(loads.c.load_id == load_id)).first()
+            found = select(loads).where(loads.c.load_id == load_id)
+            row = self._execute(found.with_for_update() if locked else found).first()
         if row is None:
             raise UnknownLoadError(f"there is no load {load_id!r:.80}; `delaystore loads list` shows the last ones")
         return row

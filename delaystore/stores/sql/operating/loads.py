@@ -26,7 +26,7 @@ from delaystore.stores.shared import check_number
 from delaystore.stores.sql.operating._destinations import DestinationQueries
 from delaystore.stores.sql.operating._search import OperatorQueries, fitting, number_in
 from delaystore.stores.sql.operating.audit import AuditTrail, filter_of
-from delaystore.stores.sql.schema import NAME_BYTES, is_cancelled, is_of_load
+from delaystore.stores.sql.schema import NAME_BYTES, is_cancelled, is_of_load, pause_removal
 
 FOLDED: Final = 20
 """Of how many loads and actions rows are summed up at once."""
@@ -128,13 +128,13 @@ class LoadQueries(OperatorQueries):
             self._note_pause(change, at, load_id)
         return at is not None
 
-    def begin_cancel(self, operation: Operation) -> None:
+    def begin_cancel(self, operation: Operation, load_id: str) -> None:
         """Note that the load is cancelled: a run that has not stored anything yet loses it. And pause it without end,
         so that dispatchers deliver none of it before the operation comes to it. A stream goes on.
         """
-        loads, load_id = self._tables.loads, str(operation.cancelled_load)
-        load = self._execute(select(loads).where(loads.c.load_id == load_id).with_for_update()).first()
-        if load is None or load.is_stream:
+        loads, load = self._tables.loads, self.load_row(load_id, locked=True)
+        name = name_of_load(number_in(load))
+        if load.is_stream:
             return
         if not is_cancelled(load):
             by = fitting(operation.by, NAME_BYTES)
@@ -142,8 +142,7 @@ class LoadQueries(OperatorQueries):
             self._execute(cancelled.where(loads.c.load_id == load_id))
         if load.began > operation.began:  # a moment ago: the operation finds nothing of it
             return
-        name, cancels = name_of_load(number_in(load)), self._running_cancels(operation)
-        pause = self._pause_of(name)
+        pause, cancels = self._pause_of(name), self._running_cancels(operation)
         if pause is None or pause.paused_until is not None or pause.changed in cancels:
             DestinationQueries(self._bound).put_pause(name, operation.by, None, at=operation.began)
 
@@ -178,8 +177,7 @@ class LoadQueries(OperatorQueries):
         first = select(table.c.message_id).where(is_of_load(table, number)).order_by(table.c.message_id)
         ids = self._execute(first.limit(HELD_KEPT)).scalars().all()
         if not ids:
-            pauses = self._tables.destinations
-            self._execute(delete(pauses).where(pauses.c.name == name_of_load(number)))
+            self._execute(pause_removal(self._tables, number))
         return self._counted(number, COUNTED) if ids else 0, ids
 
     def _note_pause(self, change: Change | None, at: datetime, load_id: str, until: datetime | None = None) -> None:

@@ -61,9 +61,10 @@ class OperationQueries(OperatorQueries):
             self._bound.connection.execute(insert(self._tables.operations), _row_of(operation) | _shift_of(operation))
         except IntegrityError:
             raise taken(operation) from None
-        self.of_load(operation.wanted)  # refuses an unknown load
-        if operation.cancelled_load is not None:
-            LoadQueries(self._bound).begin_cancel(operation)
+        if operation.cancelled_load is None:
+            self.of_load(operation.wanted)  # refuses an unknown load
+        else:
+            LoadQueries(self._bound).begin_cancel(operation, operation.cancelled_load)
         self._note(operation, change)
 
     def get(self, operation_id: str) -> Operation | None:
