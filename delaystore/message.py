@@ -12,6 +12,7 @@ from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
+from uuid import UUID
 
 import uuid_utils
 
@@ -220,6 +221,16 @@ _PLAIN: Final = frozenset({bool, int, float, Decimal, str, bytes})
 def new_message_id() -> str:
     """A fresh id, time-ordered (UUIDv7), so that a large index grows at its end."""
     return str(uuid_utils.uuid7())
+
+
+def made_at(message_id: str) -> datetime | None:
+    """When an id was made, to the millisecond, if it is a UUIDv7 as of `new_message_id`; None: it is another."""
+    try:
+        made = UUID(message_id)
+    except ValueError:
+        return None
+    is_timed = made.version == 7 and str(made) == message_id
+    return datetime.fromtimestamp((made.int >> 80) / 1000, UTC) if is_timed else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import check_destination
-from delaystore.text import parse_address
+from delaystore.text import parse_address, parse_duration
 
 MAXIMUM_SLEEP: Final = timedelta(seconds=60)
 """Stores wake dispatchers in other processes only for messages due within this time, so none may sleep longer."""
@@ -36,11 +36,13 @@ MOST: Final[Mapping[str, timedelta | float]] = MappingProxyType(
         "store_timeout": timedelta(hours=1),
         "max_body_bytes": 2**30,
         "retention": timedelta(days=36_500),
+        "history": timedelta(days=3650),
     }
 )
 """The upper bound of each setting that has one."""
 SHORTEST_STORE_TIMEOUT: Final = timedelta(seconds=1)
 SHORTEST_RETENTION: Final = timedelta(days=1)
+SHORTEST_HISTORY: Final = timedelta(minutes=1)
 
 CriticalErrorAction = Callable[[str, Exception], None]
 LONGEST_LEASE: Final = timedelta(days=1)
@@ -119,6 +121,16 @@ class Duration(Converted[timedelta | float, timedelta]):
     @override
     def _convert(self, value: timedelta | float) -> timedelta:
         return _duration(self._name, value, zero=not self._default)
+
+
+class TimeKept(Converted[timedelta | float | str | None, timedelta | None]):
+    """A timedelta from 0, which may be given in seconds, or as in "30d"; or None."""
+
+    @override
+    def _convert(self, value: timedelta | float | str | None) -> timedelta | None:
+        if isinstance(value, str):
+            value = parse_duration(value, self._name)
+        return None if value is None else _duration(self._name, value, zero=True)
 
 
 _ChoiceT = TypeVar("_ChoiceT", bound=StrEnum)
@@ -210,6 +222,11 @@ class DelayedDeliverySettings:
     of the change."""
     retention: Duration = Duration(timedelta(days=90))
     """How long the store keeps entries of the audit trail, and operations that have ended; at least 1 day."""
+    history: TimeKept = TimeKept(None)
+    """How long the store keeps an entry of each message that has left it: delivered, cancelled, expired, and so on.
+
+    From 1 minute, or as text such as `"30d"`. The dispatcher sets it for the endpoint when it starts. None: the store
+    goes on as it does, at first without a history. 0: it makes no more entries."""
     automatic_setup: bool = True
     """Whether the first use creates or upgrades the store's tables. False: only `delaystore setup` does."""
     on_critical_error: CriticalErrorAction | None = None
@@ -230,8 +247,10 @@ class DelayedDeliverySettings:
         rate = self.maximum_recovery_failures_per_second
         if not isinstance(rate, int | float) or not rate > 0:
             raise ConfigurationError(f"maximum_recovery_failures_per_second must be a number above 0, not {rate!r}")
+        if self.history and self.history < SHORTEST_HISTORY:
+            raise ConfigurationError(f"history must be at least {SHORTEST_HISTORY}, or 0, not {self.history}")
         for name, most in MOST.items():
-            if getattr(self, name) > most:
+            if getattr(self, name) is not None and getattr(self, name) > most:
                 shown = most if isinstance(most, timedelta) else f"{most:,}"
                 raise ConfigurationError(f"{name} must be at most {shown}, not {getattr(self, name)}")
         _check_error_queue(self.error_queue)

@@ -191,6 +191,9 @@ class AsyncOperations:
     latest_now = awaited(Operations.latest_now)
     due = awaited(Operations.due)
     changes = awaited(Operations.changes)
+    history = awaited(Operations.history)
+    history_status = awaited(Operations.history_status)
+    life = awaited(Operations.life)
     audit_kept = awaited(Operations.audit_kept)
 
     async def export(self, wanted: MessageFilter, *, after: Position | None = None) -> AsyncIterator[DelayedMessage]:
@@ -457,6 +460,7 @@ class AsyncDelayedDelivery:
     send = awaited(DelayedDelivery.send)
     send_many = awaited(DelayedDelivery.send_many)
     get = awaited(DelayedDelivery.get)
+    history = awaited(DelayedDelivery.history)
     list = awaited(DelayedDelivery.list)
     get_many = awaited(DelayedDelivery.get_many)
     get_unclaimed = awaited(DelayedDelivery.get_unclaimed)

@@ -44,9 +44,10 @@ from delaystore.operations.changes import Actor, MessageChanges
 from delaystore.processes import actor_name, off_the_loop, renew_in_children
 from delaystore.settings import Audit, DelayedDeliverySettings
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
+from delaystore.stores.history import HistoryEntry, HistoryFilter
 from delaystore.stores.operable import OperableDelayedMessageStore
 from delaystore.stores.records import Way
-from delaystore.stores.shared import answer_about
+from delaystore.stores.shared import answer_about, check_one
 from delaystore.transports.abc import Outcome, OutcomeKind, Transport
 
 logger = logging.getLogger("delaystore.delivery")
@@ -265,6 +266,32 @@ class DelayedDelivery(Sender):
         store = self._managed()
         with self._calls.call("looking up a message"):
             return answer_about(store, store.get, message_id, key, None)
+
+    def history(self, message_id: str | None = None, *, key: str | None = None) -> Sequence[HistoryEntry]:
+        """Look up how messages of one id, or of one key, have left the store.
+
+        Args:
+            message_id: Their id; or else give `key`.
+            key: Their key; or else give `message_id`.
+
+        Returns:
+            The entries of the history, the newest first, 100 at most. There are none for messages that left before the
+            history was kept (see the setting `history`), or longer ago than it is kept.
+
+        Raises:
+            InvalidMessageError: Not exactly one of `message_id` and `key` is given.
+            ConfigurationError: The store cannot keep a history.
+            StoreError: The store fails.
+
+        Example:
+            ```python
+            for entry in delivery.history("invoice-7"):
+                print(entry.ending, entry.ended, entry.late)
+            ```
+
+        """
+        check_one(message_id, key)
+        return self.operations.history(HistoryFilter(message_id=message_id, key=key)).entries
 
     def list(
         self,

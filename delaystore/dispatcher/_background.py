@@ -102,6 +102,7 @@ class DispatcherHeartbeats:
             problem=problem,
             audit=self._context.settings.audit.value,
             retention=self._context.settings.retention,
+            makes_entries=True,
         )
 
     def _rate(self) -> float:

@@ -14,13 +14,14 @@ from typing import Final
 
 from typing_extensions import override
 
+from delaystore.dispatcher._in_flight import Ended
 from delaystore.dispatcher.error_queue import EXPIRED, Failure
 from delaystore.dispatcher.health import NOTHING_DONE, DispatchReport
 from delaystore.dispatcher.observer import GuardedObserver, PassReport, Phase, SettledMessages, Stopwatch
 from delaystore.message import DelayedMessage
 from delaystore.stores.documents import BOUNDS, LatenessHistogram
 from delaystore.stores.operable import OperableTransaction
-from delaystore.stores.records import BUSIEST, Activity
+from delaystore.stores.records import BUSIEST, Activity, Ending
 
 FIRST_LIMIT: Final = 64
 """How many messages to ask for at first."""
@@ -92,6 +93,18 @@ class PassBatch:
     def arrived(self) -> Sequence[DelayedMessage]:
         """Messages at their destination or in the error queue; undoing the transaction does not undo that."""
         return [*self.delivered, *(failure.message for failure in self.moved)] if self.moved else self.delivered
+
+    @property
+    def ended_at(self) -> datetime:
+        """When the messages of the batch have ended, on the store's clock."""
+        return self.sent_at or self.began
+
+    @property
+    def endings(self) -> Mapping[Ended, Sequence[DelayedMessage]]:
+        """The messages of `arrived` by how they have ended."""
+        expired = [failure.message for failure in self.moved if failure.kind == EXPIRED]
+        found = {Ending.DELIVERED: self.delivered, Ending.FAILED: self.failed_for_good, Ending.EXPIRED: expired}
+        return {Ended(ending, self.ended_at): messages for ending, messages in found.items() if messages}
 
     @property
     def expired(self) -> Sequence[DelayedMessage]:

@@ -1,5 +1,6 @@
 """Shared parts of a dispatcher: context, worker thread, and wake-ups."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -12,9 +13,15 @@ from delaystore.dispatcher._pauses_and_limits import KnownDestinations, Operabil
 from delaystore.dispatcher.error_queue import ErrorQueueCopies
 from delaystore.dispatcher.health import DispatchCounts
 from delaystore.dispatcher.observer import DispatchObserver, guarded
+from delaystore.errors import StorePermissionError, StoreSetupError
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.history import StoreWithHistory
 from delaystore.transports.abc import Transport
+
+logger = logging.getLogger("delaystore.dispatcher")
+KEEP_AGAIN: Final = 60.0
+"""Seconds between two attempts to begin a history."""
 
 
 class DispatchContext:
@@ -44,6 +51,28 @@ class DispatchContext:
         self.operability = OperabilityCheck(store, self.store_calls)
         self.destinations = KnownDestinations(self.operability, self.store_calls)
         self.activity = RecentActivity()
+        self._history = settings.history
+        self._keep_from = 0.0
+
+    def keep_history(self) -> None:
+        """Have the store keep a history as the settings say. Raises the store's errors.
+
+        Where the tables are not upgraded yet, or this user may not write the setting, it tries again later: messages
+        are dispatched anyway.
+        """
+        kept = self._history
+        if kept is None or time.monotonic() < self._keep_from:
+            return
+        store = self.store
+        if not isinstance(store, StoreWithHistory) or self.operability.check() is None:
+            return
+        try:
+            with self.store_calls.call("beginning the history"):
+                store.keep_history(kept or None)
+            self._history = None
+        except (StoreSetupError, StorePermissionError) as error:
+            self._keep_from = time.monotonic() + KEEP_AGAIN
+            logger.warning("no history is kept: %s", error)
 
 
 class Worker:

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from delaystore.dispatcher.error_queue import Failure
 from delaystore.message import DelayedMessage, UnreadableMessage
+from delaystore.stores.records import Ending
 from delaystore.transports.abc import PendingConfirm
 
 MOST_REMEMBERED: Final = 100_000
@@ -42,6 +44,13 @@ def keep_youngest(known: dict[Any, Any], most: int) -> None:
         del known[next(iter(known))]
 
 
+class Ended(NamedTuple):
+    """How and when messages have ended that are to be deleted."""
+
+    ending: Ending
+    at: datetime
+
+
 @dataclass(slots=True)
 class _Record:
     """The state of one message so far. Neither the message nor its body is kept."""
@@ -60,7 +69,7 @@ class _Record:
     """By time.monotonic."""
     failure: tuple[str, str] | None = None
     """Kind and reason of the failure with which a copy was sent to the error queue; None: the message itself was."""
-    is_delivered: bool = False
+    ended: Ended | None = None
     """Confirmed, and its deletion failed."""
 
     def describes(self, message: DelayedMessage) -> bool:
@@ -83,7 +92,7 @@ class FetchedMessages:
     """Confirmed after their batch had ended. They are deleted."""
     copied: list[Failure] = field(default_factory=list)
     """The same, in the error queue."""
-    undeleted: list[DelayedMessage] = field(default_factory=list)
+    undeleted: dict[Ended, list[DelayedMessage]] = field(default_factory=dict)
     """Confirmed, and an earlier pass could not delete them. They are deleted in a transaction of their own."""
 
 
@@ -138,8 +147,8 @@ class InFlightTracker:
             elif not record.describes(message):
                 self.forget([message])
                 to_send.append(message)
-            elif record.is_delivered:
-                found.undeleted.append(message)
+            elif record.ended is not None:
+                found.undeleted.setdefault(record.ended, []).append(message)
             else:
                 self._sort_sent(found, to_send, message, record)
         return found
@@ -157,11 +166,11 @@ class InFlightTracker:
             record.pending, record.destination, record.sent_at = pending, destination, sent_at
             record.failure = None if failure is None else (failure.kind, failure.reason)
 
-    def note_undeleted(self, messages: Sequence[DelayedMessage]) -> None:
+    def note_undeleted(self, messages: Sequence[DelayedMessage], ended: Ended) -> None:
         """Note that these messages were confirmed, and that deleting them failed. The next pass looks them up."""
         with self._youngest(messages) as records:
             for record in records:
-                record.is_delivered, record.pending = True, None
+                record.ended, record.pending = record.ended or ended, None
             # Within the lock: a look-up that begins now finds them, and none that began before puts the next one off.
             self._look_up_at = 0.0
 
@@ -205,7 +214,7 @@ class InFlightTracker:
             found = [
                 message_id
                 for message_id, record in self._records.items()
-                if record.has_id and (record.is_delivered or record.pending is not None)
+                if record.has_id and (record.ended is not None or record.pending is not None)
             ]
             self._look_up_at = time.monotonic() + LOOK_UP_EVERY
         return found

@@ -12,6 +12,7 @@ from delaystore.dispatcher._context import DispatchContext, WakeUp, Worker
 from delaystore.dispatcher._passes import DispatchPass, PassResult
 from delaystore.errors import DelaystoreError, TransportUnavailableError
 from delaystore.stores.abc import DelayedMessageStore, WakeUpCallback, WakeUpSubscription
+from delaystore.stores.history import StoreWithHistory
 from delaystore.transports.abc import Transport
 
 CONNECTING_GRACE: Final = 3.0
@@ -252,7 +253,11 @@ class DispatchLoop:
         if store is None:
             return False
         with self._context.store_calls.call("deleting old audit entries"):
-            return store.forget_before(store.now() - self._context.settings.retention) > 0
+            has_more = store.forget_before(store.now() - self._context.settings.retention) > 0
+        if not isinstance(store, StoreWithHistory):
+            return has_more
+        with self._context.store_calls.call("deleting old entries of the history"):
+            return store.forget_history() > 0 or has_more
 
     def _rest(self, result: PassResult) -> None:
         """Sleep until a message is due; briefly, if other dispatchers have claimed all that are due now."""

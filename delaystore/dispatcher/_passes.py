@@ -78,6 +78,7 @@ class DispatchPass:
         if outage is not None:
             return PassResult(outage=outage)
         self._context.error_queue.declaration.ensure()
+        self._context.keep_history()
         self._context.destinations.read()
         self._limits.request_ahead()
         self._forget_removed()
@@ -138,8 +139,8 @@ class DispatchPass:
         # At least once: undoing the transaction did not call back the messages that have arrived. They are remembered,
         # so that the next pass deletes them instead of sending them again. Exactly once: that is undone, too.
         arrived = () if self._context.exactly_once else batch.arrived
-        if arrived:
-            self._in_flight.note_undeleted(arrived)
+        for ended, messages in batch.endings.items() if arrived else ():
+            self._in_flight.note_undeleted(messages, ended)
         if isinstance(error, ClaimsLostError):
             logger.warning("lost %d claims to another dispatcher; batch rolled back", batch.claims_lost)
             return PassResult(at=batch.at)

@@ -2,14 +2,14 @@
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from delaystore.dispatcher._batch import PassBatch
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._forwarding import Forwarder, SendOutcomes
-from delaystore.dispatcher._in_flight import FetchedMessages, InFlightTracker
+from delaystore.dispatcher._in_flight import Ended, FetchedMessages, InFlightTracker
 from delaystore.dispatcher._pauses_and_limits import AllowanceRequests, PauseAndLimitFilter
 from delaystore.dispatcher._retries import NO_ANSWER, UNAVAILABLE, Deferral, NextAttempts, deferral_of, grouped
 from delaystore.dispatcher.error_queue import EXPIRED, ErrorQueueCopies, Failure
@@ -18,7 +18,7 @@ from delaystore.message import DelayedMessage, UnreadableMessage
 from delaystore.settings import OnExpired
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.operable import AuditedStore
-from delaystore.stores.records import Change, ChangeAction, LoadChange, Way
+from delaystore.stores.records import Change, ChangeAction, Ending, Way
 from delaystore.text import counted, time_text
 from delaystore.transports.abc import Outcome, OutcomeKind
 
@@ -145,9 +145,10 @@ class Settler:
         if fetched.undeleted:
             # In a transaction of their own, so that no failure of the other messages can undo it. The others stay as
             # they were, for the next pass.
-            batch.messages = batch.delivered = fetched.undeleted
-            self._remove(tx, batch)
-            batch.full = len(fetched.undeleted) > batch.claims_lost
+            batch.messages = batch.delivered = [each for found in fetched.undeleted.values() for each in found]
+            batch.begin("settle")
+            self._remove(tx, batch, fetched.undeleted)
+            batch.full = len(batch.messages) > batch.claims_lost
             return
         self._forward(tx, batch, fetched, long_outage)
         # The time after the sends: a broker may have answered seconds after the batch was claimed, and the next
@@ -155,7 +156,10 @@ class Settler:
         batch.sent_at = tx.now()
         if batch.undeliverable or batch.moved:
             self._copies.send(tx, batch)
-        self._remove(tx, batch)
+        batch.begin("settle")
+        self._remove(tx, batch, batch.endings)
+        if batch.dropped:
+            self._drop(tx, batch)
         batch.counting = True
         self._next_attempts.write(tx, batch)
         batch.counting = False
@@ -166,22 +170,22 @@ class Settler:
         if self._exactly_once and batch.claims_lost:
             raise ClaimsLostError
 
-    def _remove(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
-        batch.begin("settle")
-        arrived = batch.arrived
-        for how, messages in ((LoadChange.FAILED, batch.failed_for_good), (LoadChange.EXPIRED, batch.expired)):
-            if messages and batch.operable is not None:
-                batch.operable.note_leaving(messages, how)
-        if arrived:
-            batch.claims_lost = len(arrived) - tx.remove_many(arrived)
-        if batch.dropped:
-            self._drop(tx, batch)
+    def _remove(
+        self, tx: DelayedMessageStore, batch: PassBatch, endings: Mapping[Ended, Sequence[DelayedMessage]]
+    ) -> None:
+        for ended, messages in endings.items():
+            if batch.operable is None:
+                removed = tx.remove_many(messages)
+            else:
+                removed = batch.operable.remove_ended(messages, ended.ending, ended.at)
+            batch.claims_lost += len(messages) - removed
 
     def _drop(self, tx: DelayedMessageStore, batch: PassBatch) -> None:
         """Delete expired messages, and note how many: if the process dies, both are done, or neither."""
         expired = [failure.message for failure in batch.dropped]
-        removed = tx.remove_many(expired)
-        batch.claims_lost += len(expired) - removed
+        before = batch.claims_lost
+        self._remove(tx, batch, {Ended(Ending.EXPIRED, batch.ended_at): expired})
+        removed = len(expired) - (batch.claims_lost - before)
         if removed and isinstance(tx, AuditedStore):
             tx.note_changes([self._drop_change.of_expired(tx.now(), expired[0], removed)])
 

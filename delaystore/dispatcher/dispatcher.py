@@ -16,6 +16,7 @@ from delaystore.errors import ConfigurationError, TransportUnavailableError, Uns
 from delaystore.processes import renew_in_children
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.history import StoreWithHistory
 from delaystore.transports.abc import Transport
 
 _LONGEST_NAME: Final = 255
@@ -27,9 +28,15 @@ def check_pair(store: DelayedMessageStore, transport: Transport, settings: Delay
 
     Raises:
         UnsupportedModeError: For TRANSACTION_SCOPE, where the two cannot share a transaction.
-        ConfigurationError: For a `handover_horizon` longer than the transport can delay natively.
+        ConfigurationError: For a `handover_horizon` longer than the transport can delay natively, or a history that the
+            store cannot keep.
 
     """
+    if settings.history and not isinstance(store, StoreWithHistory):
+        raise ConfigurationError(
+            f"{type(store).__name__} cannot keep a history; leave the setting out, or use another store, such as "
+            "SqlDelayedMessageStore"
+        )
     longest = transport.longest_native_delay or timedelta(0)
     if settings.handover_horizon > longest:
         raise ConfigurationError(

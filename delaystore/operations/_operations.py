@@ -12,7 +12,15 @@ from typing import Final
 
 from delaystore.errors import ConfigurationError
 from delaystore.filters import MessageFilter, Shift
-from delaystore.message import DelayedMessage, Position, check_destination, unmarked, waiting_until
+from delaystore.message import (
+    DelayedMessage,
+    Position,
+    check_destination,
+    check_message_id,
+    made_at,
+    unmarked,
+    waiting_until,
+)
 from delaystore.operations._search import CountListener, EndpointAccess, Export, Preview, check_pause_end
 from delaystore.operations.changes import (
     MOST_BYTES,
@@ -28,6 +36,14 @@ from delaystore.operations.loads import Loads
 from delaystore.operations.overview import Inquiry, Overview
 from delaystore.processes import actor_name
 from delaystore.stores.abc import ManagementOutcome, Page
+from delaystore.stores.history import (
+    HistoryEntry,
+    HistoryFilter,
+    HistoryPage,
+    HistoryStatus,
+    MessageLife,
+    StoreWithHistory,
+)
 from delaystore.stores.operable import OperableDelayedMessageStore
 from delaystore.stores.records import (
     AuditEntry,
@@ -645,6 +661,58 @@ class Operations:
         store = self._access.operable()
         with self._access.call("listing changes"):
             return store.changes(limit, before)
+
+    def history(self, wanted: HistoryFilter, *, after: Position | None = None, limit: int = 100) -> HistoryPage:
+        """Find messages that have left the store: delivered, cancelled, expired, and so on.
+
+        Args:
+            wanted: Which ones.
+            after: The `next_key` of the page before; None: from the newest.
+            limit: The largest number of entries.
+
+        Returns:
+            A page of entries, the newest first. It may be short, or empty, although more match: go on behind its
+            `next_key`, which is None at the end.
+
+        """
+        store = self._historic()
+        with self._access.call("searching the history"):
+            return store.history(wanted, after=after, limit=limit)
+
+    def history_status(self) -> HistoryStatus:
+        """Whether a history is kept, since when it is complete, and how large it is."""
+        store = self._historic()
+        with self._access.call("asking for the size of the history"):
+            return store.history_status()
+
+    def life(self, message_id: str) -> MessageLife:
+        """All that the store knows of one message: whether it waits, who changed it, and how it left the store.
+
+        Args:
+            message_id: The message.
+
+        Returns:
+            The life, without entries where the store keeps no history.
+
+        """
+        check_message_id(message_id)
+        store = self._access.operable()
+        entries: Sequence[HistoryEntry] = ()
+        with self._access.call("looking up a message's life"):
+            message, changes = store.get(message_id), store.changes_of(message_id)
+            if isinstance(store, StoreWithHistory) and store.history_status().kept is not None:
+                entries = store.history(HistoryFilter(message_id=message_id)).entries
+        return MessageLife(
+            message_id=message_id, sent=made_at(message_id), message=message, changes=changes, entries=entries
+        )
+
+    def _historic(self) -> StoreWithHistory:
+        store = self._access.operable()
+        if not isinstance(store, StoreWithHistory):
+            raise ConfigurationError(
+                f"{type(store).__name__} keeps no history; use another store, such as SqlDelayedMessageStore"
+            )
+        return store
 
     def audit_kept(self) -> AuditKept:
         """Whose changes are noted, and for how long they are kept, as the dispatchers that live report it."""

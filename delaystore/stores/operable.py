@@ -26,10 +26,10 @@ from delaystore.stores.records import (
     Change,
     Destination,
     DispatcherRecord,
+    Ending,
     FailedDelivery,
     IngressRecord,
     Load,
-    LoadChange,
     Matching,
     Operation,
 )
@@ -151,16 +151,21 @@ class OperableTransaction(DelayedMessageStore):
         """
         return {}
 
-    def note_leaving(self, messages: Sequence[DelayedMessage], how: LoadChange) -> None:
-        """Note for their loads how claimed messages leave the store; `remove_many` removes them afterwards.
+    def remove_ended(self, messages: Sequence[DelayedMessage], ending: Ending, at: datetime) -> int:  # noqa: ARG002 - for overriders
+        """`remove_many` of messages that leave the store in any way; where a history is kept, each gets an entry.
 
-        The default does nothing.
+        Loads count messages that leave without a delivery. The default removes the messages.
 
         Args:
-            messages: Messages that this transaction has claimed, and that are not delivered.
-            how: How they leave it.
+            messages: Claimed messages.
+            ending: How they leave the store. DELIVERED: a message that was not due at `at` is HANDED_OVER.
+            at: When they have ended, by the store's clock.
+
+        Returns:
+            How many messages were there, and still claimed.
 
         """
+        return self.remove_many(messages)
 
     @abstractmethod
     def promised(self, destinations: Collection[str]) -> Mapping[str, datetime]:
@@ -596,6 +601,19 @@ class OperableDelayedMessageStore(AuditedStore, ManagedDelayedMessageStore, Oper
             The entries, the newest first.
 
         """
+
+    def changes_of(self, message_id: str, limit: int = 100) -> Sequence[AuditEntry]:
+        """List the last changes that were made of one message. The default looks among the last 1,000 changes.
+
+        Args:
+            message_id: The message.
+            limit: The largest number of entries.
+
+        Returns:
+            The entries, the newest first.
+
+        """
+        return [each for each in self.changes(1_000) if each.message_id == message_id][:limit]
 
     @abstractmethod
     def forget_before(self, time: datetime, at_most: int = STEP) -> int:

@@ -223,15 +223,26 @@ class Load:
     cancelled_by: str | None = None
 
 
-class LoadChange(StrEnum):
-    """How messages of a load have left the store without a delivery."""
+class Ending(StrEnum):
+    """How a message has left the store."""
 
+    DELIVERED = "delivered"
+    """At its destination, confirmed."""
+    HANDED_OVER = "handed-over"
+    """In the native delay of the transport, confirmed, before it was due."""
+    MIGRATED = "migrated"
+    """At the target of a migration."""
     CANCELLED = "cancelled"
     REPLACED = "replaced"
+    """Another message has taken its place."""
     FAILED = "failed"
-    """Moved to the error queue after the last failed attempt."""
+    """In the error queue, after its last failed attempt."""
     EXPIRED = "expired"
-    """Dropped, or moved to the error queue, because their latest delivery had passed."""
+    """Dropped, or in the error queue, because its latest delivery had passed."""
+
+
+REMOVED: Final = (Ending.CANCELLED, Ending.REPLACED, Ending.FAILED, Ending.EXPIRED)
+"""How messages leave without a delivery; loads count these."""
 
 
 _PAUSED_LOAD: Final = "\x01load "
@@ -325,6 +336,7 @@ class DispatcherRecord:
         problem: Why it forwards no messages at present; None: it does, as far as it knows.
         audit: Its setting of this name; None: it is of an earlier release.
         retention: Its setting of this name; None: it is of an earlier release.
+        makes_entries: Whether messages that it delivers get entries in the history; False: it is of an earlier release.
 
     """
 
@@ -343,6 +355,7 @@ class DispatcherRecord:
     problem: str | None = None
     audit: str | None = None
     retention: timedelta | None = None
+    makes_entries: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

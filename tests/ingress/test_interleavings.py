@@ -149,7 +149,7 @@ class History:
     def told_apart(self, fetched: Sequence[DelayedMessage]) -> tuple[list[DelayedMessage], list[DelayedMessage]]:
         """What is to be sent, and what has arrived before, as far as the dispatcher remembers."""
         found = self.in_flight.sort(fetched)
-        return list(found.to_send), [*found.delivered, *found.undeleted]
+        return list(found.to_send), [*found.delivered, *chain(*found.undeleted.values())]
 
     def settle(self) -> None:
         """A worker removes what it has forwarded, or counts a failure; or its transaction is undone, or it dies.
@@ -164,7 +164,7 @@ class History:
             if self.forget is None:
                 stack.pop_all().__exit__(DeadError, DeadError(), None)
             if how == "undone":
-                self.in_flight.note_undeleted([*sent, *arrived])
+                self.in_flight.note_undeleted([*sent, *arrived], Ended(Ending.DELIVERED, NOW))
             else:
                 self.in_flight = InFlightTracker(never_lost)
         else:

@@ -25,7 +25,7 @@ from delaystore.errors import (
 )
 from delaystore.message import DelayedMessage, KeyRule, OnKey
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.records import Change, LoadChange
+from delaystore.stores.records import Change, Ending
 from delaystore.stores.shared import unlike
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PendingPartition
@@ -266,7 +266,7 @@ class Promotion:
         live, ids = self._database.live, select(self._staging.c.message_id).where(self._has_no_key())
         counted = select(live.c[LOAD], func.count().label("messages")).where(live.c.message_id.in_(ids))
         counts = {row[0]: row.messages for row in bound.connection.execute(counted.group_by(live.c[LOAD]))}
-        LoadChanges(bound).note({number: n for number, n in counts.items() if number is not None}, LoadChange.REPLACED)
+        LoadChanges(bound).note({number: n for number, n in counts.items() if number is not None}, Ending.REPLACED)
         return sum(counts.values())
 
     def _note_replaced(self, bound: BoundSqlStore) -> None:
@@ -420,7 +420,7 @@ class Promotion:
         left = sum(connection.execute(these, {"ids": ids}).rowcount for ids in _chunks(stored))
         gone = Counter(former[message_id] for message_id in replaced & former.keys())
         gone[self._number] += len(stored) - left  # by later rows of the load, with the same key
-        LoadChanges(bound).note(+gone, LoadChange.REPLACED)
+        LoadChanges(bound).note(+gone, Ending.REPLACED)
         self._replaced += len(replaced)
         return len(stored), len(rows) - len(stored)
 
@@ -454,7 +454,10 @@ class Promotion:
         """
         try:
             with self._database.dialect.savepoint(bound.connection):
-                if bound.cancel(message.message_id, how=None) is ManagementOutcome.BEING_DISPATCHED:
+                if (
+                    bound.cancel(message.message_id, ending=Ending.REPLACED, counted=False)
+                    is ManagementOutcome.BEING_DISPATCHED
+                ):
                     raise MessageBeingDispatchedError([message.message_id])
                 if bound.store_keyed(message, self._key_rule) != message.message_id:
                     raise _KeyKeptError

@@ -177,7 +177,11 @@ class DispatcherConfiguration(Table, frozen=True, kw_only=True):
             _check_name(self.name)
 
     def settings(
-        self, error_queue: str, audit: Audit = _DEFAULTS.audit, retention: timedelta = _DEFAULTS.retention
+        self,
+        error_queue: str,
+        audit: Audit = _DEFAULTS.audit,
+        retention: timedelta = _DEFAULTS.retention,
+        history: timedelta | None = _DEFAULTS.history,
     ) -> DelayedDeliverySettings:
         """The same as settings, with the endpoint's own.
 
@@ -186,7 +190,7 @@ class DispatcherConfiguration(Table, frozen=True, kw_only=True):
         keys = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("name", "exactly_once")}
         mode = transaction_mode(exactly_once=self.exactly_once)
         return DelayedDeliverySettings(
-            error_queue=error_queue, audit=audit, retention=retention, transaction_mode=mode, **keys
+            error_queue=error_queue, audit=audit, retention=retention, history=history, transaction_mode=mode, **keys
         )
 
 
@@ -215,6 +219,7 @@ class EndpointConfiguration(Table, frozen=True, kw_only=True):
     error_queue: str = _DEFAULTS.error_queue
     audit: Audit = _DEFAULTS.audit
     retention: TimeSpan = _DEFAULTS.retention
+    history: Annotated[timedelta, Span(zero=True)] | None = _DEFAULTS.history
     management: Annotated[Secret, Url("http", "https")] | None = None
     cascade: str | None = None
     dispatcher: DispatcherConfiguration = DispatcherConfiguration()
@@ -247,7 +252,7 @@ class EndpointConfiguration(Table, frozen=True, kw_only=True):
 
     def settings(self) -> DelayedDeliverySettings:
         """Those of the dispatcher; raises ConfigurationError for a name that no error queue can have."""
-        return self.dispatcher.settings(self.error_queue, self.audit, self.retention)
+        return self.dispatcher.settings(self.error_queue, self.audit, self.retention, self.history)
 
     def reads(self, name: str) -> Iterator[tuple[object, str]]:
         """The queues that no other component of a service may read, and how the endpoint of that name reads them."""

@@ -3,7 +3,7 @@
 import heapq
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -13,6 +13,14 @@ from delaystore.clock import Clock
 from delaystore.filters import MessageFilter
 from delaystore.message import PARKED, DelayedMessage, Position, check_destination, position_of, unmarked, utc
 from delaystore.stores.abc import Page
+from delaystore.stores.history import (
+    FORGOTTEN_AT_ONCE,
+    HistoryEntry,
+    HistoryFilter,
+    HistoryPage,
+    HistoryStatus,
+    StoreWithHistory,
+)
 from delaystore.stores.memory._waiting import WaitingMessages, copied, counted, parked, rescheduled, shown
 from delaystore.stores.operable import EXAMINED, STEP, OperableDelayedMessageStore
 from delaystore.stores.records import (
@@ -25,6 +33,7 @@ from delaystore.stores.records import (
     Change,
     Destination,
     DispatcherRecord,
+    Ending,
     IngressRecord,
     Operation,
     OperationKind,
@@ -33,7 +42,7 @@ from delaystore.stores.records import (
 from delaystore.stores.shared import check_max_rate, check_new, check_number, count_of_begun, ingresses_to_show, taken
 
 
-class OperableInMemoryStore(OperableDelayedMessageStore):
+class OperableInMemoryStore(OperableDelayedMessageStore, StoreWithHistory):
     """All of it happens at once, under the lock of the waiting messages. Searches and counts read everything."""
 
     _clock: Clock
@@ -109,7 +118,7 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
             matching = [each for each in looked_at if operation.wanted.matches(waiting.entries[each].message)]
             held = [each for each in matching if waiting.entries[each].is_claimed(now)]
             free = sorted(set(matching).difference(held))
-            held += [each for each in free if not _change(operation, each, waiting)]
+            held += [each for each in free if not _change(operation, each, waiting, now)]
             is_done = len(looked_at) < examine
             advanced = waiting.operations[operation_id] = replace(
                 operation,
@@ -311,11 +320,60 @@ class OperableInMemoryStore(OperableDelayedMessageStore):
             found = [entry for entry in reversed(waiting.changes) if before is None or entry.at < before]
             return sorted(found, key=lambda entry: entry.at, reverse=True)[:limit]
 
+    @override
+    def keep_history(self, kept: timedelta | None) -> None:
+        waiting = self._waiting()
+        with waiting.lock:
+            waiting.history.keep(kept, self._clock.now())
+
+    @override
+    def history_status(self) -> HistoryStatus:
+        waiting = self._waiting()
+        with waiting.lock:
+            kept, since, entries = waiting.history.kept, waiting.history.since, len(waiting.history.entries)
+        if kept is None or since is None:
+            return HistoryStatus(entries=entries)
+        return HistoryStatus(kept=kept, since=max(since, self._clock.now() - kept), entries=entries)
+
+    @override
+    def history(self, wanted: HistoryFilter, *, after: Position | None = None, limit: int = 100) -> HistoryPage:
+        check_number(limit, "limit")
+        waiting = self._waiting()
+        with waiting.lock:
+            found = [each for each in waiting.history.entries if wanted.matches(each)]
+        behind = [each for each in found if after is None or _place(each) < after]
+        page = heapq.nlargest(limit + 1, behind, key=_place)
+        return HistoryPage(page[:limit], _place(page[limit - 1]) if len(page) > limit else None)
+
+    @override
+    def delivered_ids(self, message_ids: Sequence[str]) -> Collection[str]:
+        waiting, delivered = self._waiting(), (Ending.DELIVERED, Ending.HANDED_OVER)
+        with waiting.lock:
+            if waiting.history.since is None:
+                return ()
+            known = {each.message_id for each in waiting.history.entries if each.ending in delivered}
+        return known.intersection(message_ids)
+
+    @override
+    def forget_history(self, at_most: int = FORGOTTEN_AT_ONCE) -> int:
+        check_number(at_most, "at_most")
+        waiting, now = self._waiting(), self._clock.now()
+        with waiting.lock:
+            history = waiting.history
+            old = [] if history.kept is None else [each for each in history.entries if each.ended < now - history.kept]
+            forgotten = heapq.nsmallest(at_most, old, key=_place)
+            history.entries = [each for each in history.entries if each not in forgotten]
+        return len(forgotten)
+
     def _messages(self, destination: str | None = None) -> Sequence[DelayedMessage]:
         waiting = self._waiting()
         with waiting.lock:
             messages = [entry.message for entry in waiting.entries.values()]
         return messages if destination is None else [one for one in messages if one.destination == destination]
+
+
+def _place(entry: HistoryEntry) -> Position:
+    return Position(entry.ended, entry.message_id)
 
 
 def _alive(waiting: WaitingMessages, now: datetime) -> Sequence[DispatcherRecord]:
@@ -344,9 +402,11 @@ def _note_progress(waiting: WaitingMessages, operation: Operation, change: Chang
         _note(waiting, operation, change)
 
 
-def _change(operation: Operation, message_id: str, waiting: WaitingMessages) -> bool:
+def _change(operation: Operation, message_id: str, waiting: WaitingMessages, now: datetime) -> bool:
     """False: the new due time would be out of range."""
     if operation.kind is OperationKind.CANCEL:
+        message, history = waiting.entries[message_id].message, waiting.history
+        history.entries += history.made_of(message, Ending.CANCELLED, now, operation.by)
         waiting.drop(message_id)
         return True
     message = waiting.entries[message_id].message

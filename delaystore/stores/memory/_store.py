@@ -235,6 +235,7 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
     reschedule = in_transaction(InMemoryTransaction.reschedule)
     shift = in_transaction(InMemoryTransaction.shift)
     remove_many = in_transaction(InMemoryTransaction.remove_many)
+    remove_ended = in_transaction(InMemoryTransaction.remove_ended)
     increment_failure_count = in_transaction(InMemoryTransaction.increment_failure_count)
     count_failures = in_transaction(InMemoryTransaction.count_failures)
     park_claimed = in_transaction(InMemoryTransaction.park_claimed)

@@ -29,6 +29,7 @@ from delaystore.message import (
 )
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import REJECT, ManagementOutcome
+from delaystore.stores.history import HistoryEntry
 from delaystore.stores.memory._waiting import (
     WaitingEntry,
     WaitingMessages,
@@ -41,7 +42,15 @@ from delaystore.stores.memory._waiting import (
     shown,
 )
 from delaystore.stores.operable import AuditedKeyedStore, OperableTransaction
-from delaystore.stores.records import AuditEntry, Change, FailedDelivery, MessageBefore, is_postponed
+from delaystore.stores.records import (
+    AuditEntry,
+    Change,
+    ChangeAction,
+    Ending,
+    FailedDelivery,
+    MessageBefore,
+    is_postponed,
+)
 from delaystore.stores.shared import (
     ClaimsInBatches,
     bounded,
@@ -85,6 +94,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
         self._keys: dict[str, str] = {}
         """The message_id by key, of new messages."""
         self._noted: list[AuditEntry] = []
+        self._entries: list[HistoryEntry] = []
         self._limits_as_of: int | None = None
         self._ended = False
 
@@ -165,6 +175,9 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
         self._put({new.message_id: WaitingEntry(copied(new), first_sent=first_sent)})
         self._keys[key] = new.message_id
         self._waiting.reserved_keys.add(key)
+        if before is not None:
+            by = None if change is None else change.by
+            self._entries += self._waiting.history.made_of(before, Ending.REPLACED, now, by)
         if before is not None and change is not None:
             self._noted.append(change.of_message(now, MessageBefore.of(before), new.due_time, message.message_id))
         return message.message_id
@@ -233,7 +246,8 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Undo the block's writes when it raises."""
-        writes, stored, keys, noted = dict(self._writes), dict(self._stored), dict(self._keys), len(self._noted)
+        writes, stored, keys = dict(self._writes), dict(self._stored), dict(self._keys)
+        noted, ended = len(self._noted), len(self._entries)
         try:
             yield
         except BaseException:
@@ -241,7 +255,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
                 self._waiting.free(self._writes[message_id].entry)
             self._free_reserved()
             self._writes, self._stored, self._keys = writes, stored, keys
-            del self._noted[noted:]
+            del self._noted[noted:], self._entries[ended:]
             self._waiting.reserved.update(stored)
             self._waiting.reserved_keys.update(keys)
             raise
@@ -262,14 +276,19 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
 
     @override
     def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
+        return self.remove_ended(messages, Ending.DELIVERED, self._clock.now())
+
+    @override
+    def remove_ended(self, messages: Sequence[DelayedMessage], ending: Ending, at: datetime) -> int:
         """Delete at the block's end."""
-        count = 0
+        count, at = 0, utc(at, "at")
         with self._waiting.lock:
             self._check_open()
             for message in messages:
                 entry = self._claim(message.message_id)
                 if entry is not None:
                     self._writes[message.message_id] = _Write(entry, None)
+                    self._entries += self._waiting.history.made_of(entry.message, ending, at)
                     count += 1
         return count
 
@@ -329,13 +348,17 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
             outcome = self._take(message_id)
             if outcome is not ManagementOutcome.DONE:
                 return outcome
-            if message_id in self._stored:
-                self._note(self._stored[message_id].message, change)
+            stored = self._stored.get(message_id)
+            message = self._writes[message_id].message if stored is None else stored.message
+            assert message is not None
+            self._note(message, change)
+            is_replaced = change is not None and change.action is ChangeAction.REPLACE
+            ending, by = Ending.REPLACED if is_replaced else Ending.CANCELLED, None if change is None else change.by
+            self._entries += self._waiting.history.made_of(message, ending, self._clock.now(), by)
+            if stored is not None:
                 self._forget(message_id)
             else:
-                entry, message = self._writes[message_id]
-                self._note(message, change)
-                self._writes[message_id] = _Write(entry, None)
+                self._writes[message_id] = _Write(self._writes[message_id].entry, None)
             return outcome
 
     @override
@@ -431,6 +454,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
                     self._waiting.free(entry)
             self._waiting.add(self._stored)
             self._waiting.changes += self._noted
+            self._waiting.history.entries += self._entries
             self._end()
 
     def _as_kept(self, message: DelayedMessage) -> DelayedMessage:

@@ -6,16 +6,19 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any, Final
 
-from delaystore.message import PARKED, DelayedMessage, marked, moved, utc, with_attempt
+from delaystore.message import PARKED, DelayedMessage, marked, moved, unmarked, utc, with_attempt
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.history import HistoryEntry
 from delaystore.stores.records import (
     Activity,
     Allowance,
     AuditEntry,
     Destination,
     DispatcherRecord,
+    Ending,
     FailedDelivery,
     IngressRecord,
     Operation,
@@ -120,6 +123,43 @@ class MemoryDestinations:
             self._states.pop(known.name, None)
 
 
+class MemoryHistory:
+    """The history; callers have taken the lock of the waiting messages."""
+
+    def __init__(self) -> None:
+        self.entries: list[HistoryEntry] = []
+        self.kept: timedelta | None = None
+        self.since: datetime | None = None
+
+    def keep(self, kept: timedelta | None, now: datetime) -> None:
+        """See `StoreWithHistory.keep_history`."""
+        self.kept = kept or self.kept
+        self.since = None if kept is None else self.since or now
+
+    def made_of(
+        self, message: DelayedMessage, ending: Ending, at: datetime, by: str | None = None
+    ) -> Sequence[HistoryEntry]:
+        """The entry of a message that leaves; none, where no history is kept."""
+        if self.since is None:
+            return ()
+        due_time, is_tried = unmarked(message), ending in (Ending.DELIVERED, Ending.FAILED)
+        if ending is Ending.DELIVERED and due_time > at:
+            ending = Ending.HANDED_OVER
+        entry = HistoryEntry(
+            message_id=message.message_id,
+            destination=message.destination,
+            due_time=due_time,
+            ended=at,
+            ending=ending,
+            attempts=message.failure_count + is_tried,
+            key=message.key,
+            by=by,
+            body_hash=sha256(message.body).hexdigest(),
+            failures=message.failures,
+        )
+        return [entry]
+
+
 @dataclass(slots=True)
 class WaitingEntry:
     """One waiting message. `ticket` names its only valid item in a heap; `claimer` None means free."""
@@ -168,6 +208,7 @@ class WaitingMessages:
         self.activity: dict[datetime, Activity] = {}
         """By minute."""
         self.changes: list[AuditEntry] = []
+        self.history = MemoryHistory()
         self._free: list[_Item] = []
         self._leases: list[_Item] = []
         self._tickets = 0

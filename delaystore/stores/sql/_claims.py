@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row
 from typing_extensions import override
 
 from delaystore.message import Position
+from delaystore.stores.sql._history import NewEntries
 from delaystore.stores.sql._statements import (
     CandidateStatements,
     LeaseStatements,
@@ -37,9 +38,17 @@ class Claims(ABC):
         Their bodies have at most `most_bytes` together, unless the first alone has more.
         """
 
-    def remove(self, ids: Sequence[str]) -> int:
-        """Remove the rows of `ids`, where their claim is this claimer's; returns how many."""
-        return self._connection().execute(self._sql.remove_many, {"ids": ids, **self.identity()}).rowcount
+    def remove(self, ids: Sequence[str], entries: NewEntries | None = None) -> int:
+        """Remove the rows of `ids`, where their claim is this claimer's; returns how many.
+
+        `entries`: the entries that they get in the history; None: none.
+        """
+        values = {"ids": ids, **self.identity()}
+        if entries is None:
+            return self._connection().execute(self._sql.remove_many, values).rowcount
+        sql, dialect = self._sql, self._sql.dialect
+        where = [dialect.among(sql.table.c.message_id, "ids"), *sql.is_owned]
+        return dialect.remove_with_entries(self._connection(), sql.remove_many, where, values, entries)
 
     def identity(self) -> dict[str, Any]:
         """The parameters that tell removes and increments whose claim it is; row locks need none."""
@@ -93,12 +102,13 @@ class RowLocks(Claims):
         return rows
 
     @override
-    def remove(self, ids: Sequence[str]) -> int:
+    def remove(self, ids: Sequence[str], entries: NewEntries | None = None) -> int:
         """By location; by id if a row was not claimed here, lies elsewhere since it was changed, or is no longer
         locked.
         """
-        count = sum(self._remove_at(partition, locations) for partition, locations in self._taken(set(ids)).items())
-        return count if count == len(ids) else count + super().remove(ids)
+        taken = self._taken(set(ids))
+        count = sum(self._remove_at(partition, locations, entries) for partition, locations in taken.items())
+        return count if count == len(ids) else count + super().remove(ids, entries)
 
     def _taken(self, ids: Collection[str]) -> Mapping[Any, Sequence[str]]:
         """The locations of `ids` by partition; they are forgotten."""
@@ -109,11 +119,13 @@ class RowLocks(Claims):
             by_partition.setdefault(partition, []).append(location)
         return by_partition
 
-    def _remove_at(self, partition: Any, locations: Sequence[str]) -> int:
-        bulk = self._sql.dialect.bulk
-        if partition is None or bulk is None:
-            return self._connection().execute(self._sql.remove_located, {"locations": locations}).rowcount
-        return bulk.remove_partitioned(self._connection(), partition, locations)
+    def _remove_at(self, partition: Any, locations: Sequence[str], entries: NewEntries | None) -> int:
+        bulk, connection = self._sql.dialect.bulk, self._connection()
+        if partition is not None and bulk is not None:
+            return bulk.remove_partitioned(connection, partition, locations, entries)
+        if entries is None:
+            return connection.execute(self._sql.remove_located, {"locations": locations}).rowcount
+        return connection.execute(self._sql.end_located, {"locations": locations, **entries.values}).rowcount
 
 
 class CandidateLocks(Claims):

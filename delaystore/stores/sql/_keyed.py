@@ -3,7 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain, islice
@@ -48,6 +48,7 @@ from delaystore.stores.shared import (
     retried_while_claimed,
     unlike,
 )
+from delaystore.stores.sql._history import NewEntries
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.codec import FIRST_SENT, MESSAGE_KEY, NOT_AFTER
 from delaystore.stores.sql.dialects import Claiming
@@ -106,8 +107,18 @@ class Keyed(ABC):
             return self._place(connection, bounded(message, now, rule), rule, now)
 
     @abstractmethod
-    def place_and_tell(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
-        """As `place`, for a rule that replaces, and tell which message was replaced."""
+    def place_and_tell(
+        self,
+        connection: Connection,
+        message: DelayedMessage,
+        rule: KeyRule,
+        now: datetime,
+        entries: NewEntries | None,
+    ) -> Placed:
+        """As `place`, for a rule that replaces, and tell which message was replaced.
+
+        `entries`: the entry that this one gets in the history; None: none.
+        """
 
     @contextmanager
     def _explained(self, message: DelayedMessage) -> Iterator[None]:
@@ -159,7 +170,14 @@ class OneStatement(Keyed):
         return self._dialect.savepoint(connection)
 
     @override
-    def place_and_tell(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
+    def place_and_tell(
+        self,
+        connection: Connection,
+        message: DelayedMessage,
+        rule: KeyRule,
+        now: datetime,
+        entries: NewEntries | None,
+    ) -> Placed:
         """Lock the row of the key first, for the statement does not tell whether it has inserted or changed a row.
 
         Where there is none, the message is stored unless another transaction stores one with that key meanwhile.
@@ -169,12 +187,27 @@ class OneStatement(Keyed):
             # second branch notices that, and the loop begins again with the row that is there now.
             replaced = self._locked(connection, message)
             if replaced is not None:
-                return self.place(connection, message, rule, now)._replace(replaced=replaced)
+                return self._in_place(connection, message, rule, now, entries)._replace(replaced=replaced)
             try:
                 return self.place(connection, bounded(message, now, rule), KeyRule(), now)
             except (DuplicateKeyError, DuplicateMessageError):
                 if self.message_id_of(connection, key_of(message)) is None:
                     raise
+
+    def _in_place(
+        self,
+        connection: Connection,
+        message: DelayedMessage,
+        rule: KeyRule,
+        now: datetime,
+        entries: NewEntries | None,
+    ) -> Placed:
+        """`place`, with the entry of the message that it replaces: both, or neither."""
+        if entries is None:
+            return self.place(connection, message, rule, now)
+        with self._dialect.savepoint(connection):
+            self._dialect.insert_entries(connection, [self._has_key], {"key": message.key}, entries)
+            return self.place(connection, message, rule, now)
 
     def _locked(self, connection: Connection, message: DelayedMessage) -> MessageBefore | None:
         """The message of the key, locked; None: there is none. Waits for who has it, as long as our timeout lasts."""
@@ -286,7 +319,18 @@ class LockedRow(Keyed):
         }
         return update(table).where(row_with(table)).values(new)
 
-    place_and_tell = Keyed.place  # it locks the row that it replaces, and so knows it
+    @override
+    def place_and_tell(
+        self,
+        connection: Connection,
+        message: DelayedMessage,
+        rule: KeyRule,
+        now: datetime,
+        entries: NewEntries | None,
+    ) -> Placed:
+        """It locks the row that it replaces, and so knows it."""
+        with self._explained(message), self._apart(connection):
+            return self._place(connection, bounded(message, now, rule), rule, now, entries)
 
     @override
     def newest_message_id_of(self, connection: Connection, key: str) -> str | None:
@@ -314,17 +358,31 @@ class LockedRow(Keyed):
         return self._dialect.lock_wait(connection, min(self.timeout, time_left()))
 
     @override
-    def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
+    def _place(
+        self,
+        connection: Connection,
+        message: DelayedMessage,
+        rule: KeyRule,
+        now: datetime,
+        entries: NewEntries | None = None,
+    ) -> Placed:
         deadline = time.monotonic() + min(self.timeout, time_left())
         while True:
-            placed = self._attempt(connection, message, rule, now)
+            placed = self._attempt(connection, message, rule, now, entries)
             if placed is not None:
                 return placed
             if time.monotonic() > deadline:
                 raise KeyInUseError(key_of(message))
             pause(LONGEST_PAUSE / 4)
 
-    def _attempt(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed | None:
+    def _attempt(
+        self,
+        connection: Connection,
+        message: DelayedMessage,
+        rule: KeyRule,
+        now: datetime,
+        entries: NewEntries | None,
+    ) -> Placed | None:
         """None: another transaction has the row, or it has gone meanwhile.
 
         Raises KeyInUseError where a transaction has it that would wait for ours.
@@ -339,14 +397,20 @@ class LockedRow(Keyed):
             except KeyInUseError:
                 return None
             if row is not None:
-                return self._changed(connection, row, message, rule, now)
+                return self._changed(connection, row, message, rule, now, entries)
         if self._is_inserted(connection, message, now):
             return Placed(message.message_id, message.next_attempt)
         row = self._locked(connection, self._newest(connection, key), key)
-        return None if row is None else self._changed(connection, row, message, rule, now)
+        return None if row is None else self._changed(connection, row, message, rule, now, entries)
 
     def _changed(
-        self, connection: Connection, row: Any, message: DelayedMessage, rule: KeyRule, now: datetime
+        self,
+        connection: Connection,
+        row: Any,
+        message: DelayedMessage,
+        rule: KeyRule,
+        now: datetime,
+        entries: NewEntries | None,
     ) -> Placed:
         """The outcome for the locked row of the key."""
         found: str = row.message_id
@@ -359,7 +423,10 @@ class LockedRow(Keyed):
             first_sent = row[2]
         message = unlike(bounded(message, first_sent, rule), found, row.due_time)
         values = {f"new_{name}": value for name, value in self._new_row(message, first_sent).items()}
-        connection.execute(self._replace, {"id": found, **values})
+        with nullcontext() if entries is None else self._dialect.savepoint(connection):
+            if entries is not None:
+                self._dialect.insert_entries(connection, [row_with(self._table)], {"id": found}, entries)
+            connection.execute(self._replace, {"id": found, **values})
         replaced = MessageBefore(
             message_id=found, destination=row.destination, due_time=unmarked(row), key=row.message_key
         )

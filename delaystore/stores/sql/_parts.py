@@ -1,7 +1,10 @@
 """Objects that the connections of one store share, its clock among them."""
 
+import json
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -21,7 +24,8 @@ from delaystore.stores.sql.engine import Connections, connections_of
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.rows import to_row
-from delaystore.stores.sql.setup import KnownVersion
+from delaystore.stores.sql.schema import OperatingTables
+from delaystore.stores.sql.setup import HISTORIC, KnownVersion
 
 FRESH_FOR: Final = 10.0
 """Seconds for which an answer is carried on."""
@@ -122,6 +126,72 @@ class SuppliedClock(StoreClock):
         return self._clock.now()
 
 
+ASKED_AGAIN: Final = 5.0
+"""Seconds after which a store asks again whether a history is kept."""
+HISTORY: Final = "history"
+"""The name of its setting in the table of settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySetting:
+    """The row of the setting. `since` None: no entries are made any more; `kept`: those there are, are kept so long."""
+
+    kept: timedelta
+    since: datetime | None
+
+    @classmethod
+    def of(cls, value: str) -> "HistorySetting":
+        """Read it; the inverse of `text`."""
+        kept, since = json.loads(value)
+        return cls(timedelta(seconds=kept), None if since is None else datetime.fromisoformat(since))
+
+    def text(self) -> str:
+        """As its row holds it."""
+        return json.dumps([self.kept.total_seconds(), None if self.since is None else self.since.isoformat()])
+
+
+class KnownHistory:
+    """What one store knows of the setting; asked again when it is ASKED_AGAIN seconds old.
+
+    A role that may not read the setting makes no entries, and removes messages as ever.
+    """
+
+    def __init__(self, tables: OperatingTables, dialect: StoreDialect, version: KnownVersion) -> None:
+        self._tables, self._dialect, self._version = tables, dialect, version
+        self._ask_from = 0.0
+        self._is_kept = False
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether a history is kept, as far as it is known without a question."""
+        return self._is_kept or time.monotonic() >= self._ask_from
+
+    def is_kept(self, connection: Connection) -> bool:
+        """Whether entries are to be made. Asks in a transaction that is open on `connection`, if need be."""
+        if time.monotonic() >= self._ask_from:
+            known = self.read(connection) if self._version.is_from(HISTORIC, connection) else None
+            self.note(known)
+        return self._is_kept
+
+    def note(self, setting: HistorySetting | None) -> None:
+        """Take notice of the setting as it is now."""
+        self._is_kept = setting is not None and setting.since is not None
+        self._ask_from = time.monotonic() + ASKED_AGAIN
+
+    def read(self, connection: Connection) -> HistorySetting | None:
+        """The setting; None: there is none, or this role may not read it."""
+        settings = self._tables.settings
+        found = select(settings.c.value).where(settings.c.name == HISTORY)
+        try:
+            with nullcontext() if self._dialect.is_file else self._dialect.savepoint(connection):
+                value: str | None = connection.execute(found).scalar()
+        except DBAPIError as error:
+            if self._dialect.fault(error) is not Fault.PERMISSION:
+                raise
+            return None
+        return None if value is None else HistorySetting.of(value)
+
+
 @dataclass(frozen=True, slots=True)
 class StoreParts:
     """Objects that the connections of one store share."""
@@ -134,6 +204,7 @@ class StoreParts:
     lease: timedelta
     keyed: Keyed
     version: KnownVersion
+    history: KnownHistory
 
     def claims(self, connection: Callable[[], Connection], *, committing: bool, token: str | None = None) -> Claims:
         """The claims on rows that `connection` returns; `token` names the claimer where claims outlive their

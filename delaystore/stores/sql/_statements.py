@@ -54,6 +54,7 @@ from delaystore.stores.abc import COUNTED, Count, ManagedDelayedMessageStore, Pa
 from delaystore.stores.records import GRID, TICK
 from delaystore.stores.shared import check_number, seconds_of, start_of
 from delaystore.stores.sql import setup
+from delaystore.stores.sql._history import EntryInserts
 from delaystore.stores.sql.codec import (
     FAILURES,
     FAILURES_OF,
@@ -253,6 +254,12 @@ class Statements:
         """The tables of operators and dispatchers."""
         return OperatingTables(self.table, self.dialect)
 
+    @memoized_property
+    def entries(self) -> EntryInserts:
+        """Inserts of entries of the history."""
+        body_hash = self.dialect.sha256(self.table.c.body)
+        return EntryInserts(self.table, self.operating_tables.history, self.unmarked, body_hash)
+
     # What is added where claims are leases; see LeaseStatements.
 
     _free: ClassVar[Mapping[str, Any]] = {}
@@ -421,6 +428,11 @@ class Statements:
         """Delete a claimed row by the text in place of an invalid id."""
         return self._owned(delete(self.table).where(self.dialect.has_stored_id(self.table)))
 
+    @property
+    def is_owned(self) -> list[ColumnElement[bool]]:
+        """The condition of rows that the claimer has claimed, where claims are written into the rows."""
+        return []
+
     def _settling(self, change: Update) -> Settling:
         rows = row_with(self.table), self.dialect.has_stored_id(self.table)
         return Settling(*(self._freeing(self._owned(change.where(is_row))) for is_row in rows))
@@ -526,6 +538,11 @@ class RowLockStatements(Statements):
         """Delete the locked rows at `locations`."""
         return self._located.remove_located(self.table)
 
+    @memoized_property
+    def end_located(self) -> Executable:
+        """`remove_located`, with entries in the history."""
+        return self._located.remove_located(self.table, self.entries)
+
 
 class CandidateStatements(Statements):
     """Where claims are locks of candidates that were found without a lock."""
@@ -555,6 +572,11 @@ class LeaseStatements(Statements):
     @override
     def _owned(self, statement: _StatementT) -> _StatementT:
         return statement.where(owned(self.table))
+
+    @property
+    @override
+    def is_owned(self) -> list[ColumnElement[bool]]:
+        return [owned(self.table)]
 
     @override
     def _freeing(self, change: Update) -> Update:

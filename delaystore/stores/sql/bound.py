@@ -32,9 +32,10 @@ from delaystore.message import (
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.stores.abc import REJECT, ManagementOutcome, StoreStatus
 from delaystore.stores.operable import AuditedKeyedStore, OperableTransaction
-from delaystore.stores.records import AuditEntry, Change, ChangeAction, FailedDelivery, LoadChange, name_of_load
+from delaystore.stores.records import REMOVED, AuditEntry, Change, ChangeAction, Ending, FailedDelivery, name_of_load
 from delaystore.stores.shared import ClaimsInBatches, in_order_of_keys, shifted, without_keys
 from delaystore.stores.sql._claims import Claims
+from delaystore.stores.sql._history import NewEntries
 from delaystore.stores.sql._keyed import AnswerT, Duplicate, Messages, decided
 from delaystore.stores.sql._listener import payload_of
 from delaystore.stores.sql._parts import StoreParts
@@ -209,10 +210,13 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         """As `store_keyed`, but raises the driver's errors."""
         self.written()
         keyed, now = self._parts.keyed_in(self.connection, message), self.now()
-        if change is None or rule.on_key in (OnKey.KEEP, OnKey.REJECT):
+        replaces = rule.on_key not in (OnKey.KEEP, OnKey.REJECT)
+        by = None if change is None else change.by
+        entries = self.new_entries(Ending.REPLACED, now, by) if replaces else None
+        if (change is None and entries is None) or not replaces:
             placed = keyed.place(self.connection, message, rule, now)
         else:
-            placed = keyed.place_and_tell(self.connection, message, rule, now)
+            placed = keyed.place_and_tell(self.connection, message, rule, now, entries)
         if change is not None and placed.replaced is not None:
             self._note([change.of_message(now, placed.replaced, placed.next_attempt, placed.message_id)])
         self._waits_until(placed.next_attempt)  # also where one is kept: until the commit dispatchers leave it out
@@ -288,19 +292,39 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
 
     @override
     def remove_many(self, messages: Sequence[DelayedMessage]) -> int:
+        return self.remove_ended(messages, Ending.DELIVERED, self.now()) if messages else 0
+
+    @override
+    def remove_ended(self, messages: Sequence[DelayedMessage], ending: Ending, at: datetime) -> int:
         if not messages:
             return 0
         self.written()
+        if ending in REMOVED:
+            LoadChanges(self).note(Counter(self.loads_of([each.message_id for each in messages]).values()), ending)
         self._unsettled.difference_update(message.message_id for message in messages)
-        claimer, count = self._claims.identity(), 0
+        entries, count = self.new_entries(ending, utc(at, "at")), 0
         ids = [message.message_id for message in messages if stored_id(message) is None]
-        if ids:
-            with translated_errors():
-                count += self._claims.remove(ids)
-        for message in messages:
-            if stored_id(message) is not None:
-                count += self._execute(self._sql.remove_stored, {"id": stored_id(message), **claimer}).rowcount
+        with translated_errors():
+            if ids:
+                count += self._claims.remove(ids, entries)
+            for message in messages:
+                if stored_id(message) is not None:
+                    count += self._remove_stored(stored_id(message), entries)
         return count
+
+    def _remove_stored(self, stored: Any, entries: NewEntries | None) -> int:
+        """Remove a row by the text in place of an invalid id; returns whether it was there."""
+        values, removal = {"id": stored, **self._claims.identity()}, self._sql.remove_stored
+        if entries is None:
+            return self.connection.execute(removal, values).rowcount
+        where = [self._dialect.has_stored_id(self._sql.table), *self._sql.is_owned]
+        return self._dialect.remove_with_entries(self.connection, removal, where, values, entries)
+
+    def new_entries(self, ending: Ending, at: datetime, by: str | None = None) -> NewEntries | None:
+        """The entries that messages get in the history which end in this way; None: no history is kept."""
+        with translated_errors():
+            is_kept = self._parts.history.is_kept(self.connection)
+        return NewEntries(self._sql.entries, ending, at, by) if is_kept else None
 
     @override
     def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
@@ -374,10 +398,6 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         found = select(table.c.message_id, number).where(*these)
         return {row.message_id: row.load_number for row in self._execute(found, {"ids": [*message_ids]})}
 
-    @override
-    def note_leaving(self, messages: Sequence[DelayedMessage], how: LoadChange) -> None:
-        LoadChanges(self).note(Counter(self.loads_of([each.message_id for each in messages]).values()), how)
-
     def _park_or_show(self, messages: Sequence[DelayedMessage]) -> None:
         with translated_errors():
             self._dialect.begin_writing(self.connection)
@@ -429,12 +449,19 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
 
     @override
     def cancel(
-        self, message_id: str, *, change: Change | None = None, how: LoadChange | None = LoadChange.CANCELLED
+        self,
+        message_id: str,
+        *,
+        change: Change | None = None,
+        ending: Ending = Ending.CANCELLED,
+        counted: bool = True,
     ) -> ManagementOutcome:
-        """`how`: how the message leaves its load; None: the caller notes that."""
+        """`counted`: its load counts that it has left; False: the caller notes that."""
         check_message_id(message_id)
         self.written()
-        return self._manage(self._sql.cancel, {"id": message_id}, change, how=how)
+        if change is not None and change.action is ChangeAction.REPLACE:
+            ending = Ending.REPLACED
+        return self._manage(self._sql.cancel, {"id": message_id}, change, ending=ending, counted=counted)
 
     @override
     def reschedule(self, message_id: str, due_time: datetime, *, change: Change | None = None) -> ManagementOutcome:
@@ -535,23 +562,25 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         change: Change | None,
         due_time: datetime | None = None,
         *,
-        how: LoadChange | None = None,
+        ending: Ending | None = None,
+        counted: bool = False,
     ) -> ManagementOutcome:
         """Change the message of `values["id"]`, and note `change` with the message as it was before.
 
-        `how`: how the message leaves its load, unless `change` replaces it; None: that is not noted here.
+        `ending`: how the message leaves the store; None: it stays. `counted`: its load counts it then.
         """
         table, dialect = self._sql.table, self._dialect
         before = None if change is None else AuditTrail(self).before(values["id"])
-        now, number = self.now(), None
-        if how is not None and LoadChanges(self).has_loads:
+        now, number, entries = self.now(), None, None
+        if counted and LoadChanges(self).has_loads:
             number = table.c[LOAD]
+        if ending is not None:
+            entries = self.new_entries(ending, now, None if change is None else change.by)
         with translated_errors():
-            done, load = dialect.change_unclaimed(self.connection, table, statement, values, now, number)
+            done, load = dialect.change_unclaimed(self.connection, table, statement, values, now, number, entries)
         outcome = _OUTCOMES[done]
-        if load is not None and how is not None:
-            is_replaced = change is not None and change.action is ChangeAction.REPLACE
-            LoadChanges(self).note({load: 1}, LoadChange.REPLACED if is_replaced else how)
+        if load is not None and ending is not None:
+            LoadChanges(self).note({load: 1}, ending)
         if change is not None and before is not None and outcome is ManagementOutcome.DONE:
             self._note([change.of_message(now, before, due_time)])
         return outcome

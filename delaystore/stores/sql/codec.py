@@ -298,6 +298,21 @@ class Body(TypeDecorator[bytes]):
         return None if dialect.name == "sqlite" else super().result_processor(dialect, coltype)
 
 
+class Digest(TypeDecorator[bytes]):
+    """A SHA-256: 32 bytes."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    @override
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name in _MYSQL:
+            from sqlalchemy.dialects import mysql
+
+            return dialect.type_descriptor(mysql.BINARY(32))
+        return dialect.type_descriptor(LargeBinary())
+
+
 class TupleId(UserDefinedType[str]):
     """Where a row lies in a table of PostgreSQL's: its page, and its number there."""
 

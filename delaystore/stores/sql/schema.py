@@ -37,6 +37,7 @@ from delaystore.stores.sql.codec import (
     LOAD,
     MESSAGE_KEY,
     NOT_AFTER,
+    Digest,
     ExactText,
     Json,
     UtcDateTime,
@@ -128,7 +129,7 @@ class OperatingTables:
     A row of `destinations` says that it is paused, limited, or resuming; `_allowances` has its bucket.
     `dispatchers` has a row for each that lives, or did until lately; `activity` one for each dispatcher and minute.
     `loads` has a row for each load of files, DataFrames or a stream; `load_changes` how many of its messages left the
-    store without a delivery.
+    store without a delivery. `history` has a row for each message that has left, if `settings` say so.
     """
 
     def __init__(self, live: Table, dialect: StoreDialect) -> None:
@@ -160,7 +161,11 @@ class OperatingTables:
     @memoized_property
     def changes(self) -> Table:
         """The audit trail."""
-        return quoted_table(self._names[4], self._live.schema, *_changes(), **self._dialect.table_options)
+        table = quoted_table(self._names[4], self._live.schema, *_changes(), **self._dialect.table_options)
+        message_id = table.c.message_id
+        of_one = self._dialect.index_condition(message_id.is_not(None))
+        Index(derived_name(self._live.name, "_changes_id", self._dialect), message_id, _table=table, **of_one)
+        return table
 
     @memoized_property
     def loads(self) -> Table:
@@ -174,11 +179,29 @@ class OperatingTables:
         """How many messages of loads were cancelled, replaced, expired, or moved to the error queue."""
         return quoted_table(self._names[5], self._live.schema, *_load_changes(), **self._dialect.table_options)
 
+    @memoized_property
+    def settings(self) -> Table:
+        """Settings of the endpoint that all its processes heed."""
+        return quoted_table(self._names[6], self._live.schema, *_settings(), **self._dialect.table_options)
+
+    @memoized_property
+    def history(self) -> Table:
+        """How messages have left the store."""
+        dialect, live = self._dialect, self._live
+        columns = [*dialect.history_columns(), *_history()]
+        table = quoted_table(self._names[7], live.schema, *columns, **dialect.history_options)
+        key = table.c[MESSAGE_KEY]
+        has_key = dialect.index_condition(key.is_not(None))
+        Index(derived_name(live.name, "_history_id", dialect), table.c.message_id, _table=table)
+        Index(derived_name(live.name, "_history_key", dialect), key, _table=table, **has_key)
+        Index(derived_name(live.name, "_history_ended", dialect), table.c.ended_at, table.c.message_id, _table=table)
+        return table
+
     @property
     def all(self) -> list[Table]:
         """All of them."""
         beside = [self.destinations, self.dispatchers, self.activity, self.operations, self.changes]
-        return [*beside, self.loads, self.load_changes]
+        return [*beside, self.loads, self.load_changes, self.settings, self.history]
 
 
 # Types that several columns share: SQLAlchemy asks the dialect about each instance of a type, for each engine.
@@ -283,6 +306,27 @@ def _changes() -> list[Column[Any]]:
         Column("operation_id", _NAME),
         Column("old_due_time", _TIME),
         Column("new_due_time", _TIME),
+    ]
+
+
+def _settings() -> list[Column[Any]]:
+    return [Column("name", ExactText(50), primary_key=True), Column("value", _JSON, nullable=False)]
+
+
+def _history() -> list[Column[Any]]:
+    """Without a primary key: one message may end twice at the same time, as where a test sets the clock."""
+    return [
+        Column("message_id", _MESSAGE_ID, nullable=False),
+        Column(MESSAGE_KEY, ExactText(MAX_KEY_BYTES)),
+        Column(LOAD, Integer),
+        Column("destination", _ADDRESS, nullable=False),
+        Column("due_time", _TIME, nullable=False),
+        Column("ended_at", _TIME, nullable=False),
+        Column("attempts", Integer, nullable=False),
+        Column("ending", ExactText(20), nullable=False),
+        Column("ended_by", _NAME),
+        Column("body_hash", Digest()),
+        Column(FAILURES, _JSON),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -13,6 +14,8 @@ from delaystore.stores.sql.dialects import STORE_DIALECTS, Claiming, StoreDialec
 from delaystore.stores.sql.faults import quoted_table
 from delaystore.stores.sql.urls import (
     derived_name,
+    history_partition_name,
+    is_history_partition,
     is_load_table,
     is_partition,
     loads_table_name,
@@ -31,6 +34,8 @@ AUDITED: Final = "0005"
 """The first version whose audit trail has a column for each field of an entry."""
 LOADED: Final = "0006"
 """The first version whose messages have a latest delivery time and a load, and whose operations have a shift."""
+HISTORIC: Final = "0007"
+"""The first version with a history."""
 HEAD: Final = max(path.name[1:5] for path in _MIGRATIONS.glob("versions/v*.py"))
 """The version this release works with, of the newest migration, vNNNN_*.py."""
 
@@ -198,7 +203,9 @@ def leave_delaystore_alone(
     def is_made(name: str) -> bool:
         """Whether it is a table of a bulk load, or a partition."""
         return any(
-            is_load_table(name, table, database) or is_partition(name, table, database)
+            is_load_table(name, table, database)
+            or is_partition(name, table, database)
+            or is_history_partition(name, table, database)
             for table in stores
             for database in STORE_DIALECTS.values()
         )
@@ -257,6 +264,12 @@ def _operations(connection: Connection, table: Table, dialect: StoreDialect) -> 
         "delaystore_loads": loads_table_name(table.name, dialect),
         "delaystore_loads_number": derived_name(table.name, "_loads_number", dialect),
         "delaystore_load_changes": operating_table_names(table.name, dialect)[5],
+        "delaystore_history": operating_table_names(table.name, dialect)[6:],
+        "delaystore_history_columns": dialect.history_columns(),
+        "delaystore_history_options": dialect.history_options,
+        "delaystore_make_history": dialect.make_history,
+        "delaystore_history_partition": partial(history_partition_name, table.name, dialect=dialect),
+        "delaystore_derived": lambda suffix: derived_name(table.name, suffix, dialect),
         "delaystore_began": derived_name(table.name, "_operations_began", dialect),
         "delaystore_opening_to_operators": dialect.open_to_operators,
         "delaystore_partial_indexes": not dialect.failing_columns(),

@@ -23,7 +23,7 @@ from delaystore.errors import (
     StoreSetupError,
     StoreUnavailableError,
 )
-from delaystore.message import KEY_TIMEOUT, DelayedMessage, KeyRule, Position
+from delaystore.message import KEY_TIMEOUT, DelayedMessage, KeyRule, OnKey, Position
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores.abc import REJECT, Page, StoreStatus, WakeUpCallback, WakeUpSubscription
 from delaystore.stores.operable import AuditedKeyedStore
@@ -34,7 +34,7 @@ from delaystore.stores.sql._claims import DueScan, Leases
 from delaystore.stores.sql._enlisted import EnlistedSqlStore, SameDatabase
 from delaystore.stores.sql._keyed import AnswerT, Duplicate, Messages, decided, keyed_of
 from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
-from delaystore.stores.sql._parts import DatabaseClock, StoreClock, StoreParts, SuppliedClock
+from delaystore.stores.sql._parts import DatabaseClock, KnownHistory, StoreClock, StoreParts, SuppliedClock
 from delaystore.stores.sql._statements import statements_of
 from delaystore.stores.sql.bound import AT_ONCE, NOTIFY_WITHIN, BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import BulkPartitions, PartitionLimits, PartitionManager
@@ -177,6 +177,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         name = timed_table_name(name, self._dialect, by_test_clock=self._clock is not None)
         statements = statements_of(name, self._schema, self._dialect)
         table = statements.table
+        version = setup.KnownVersion(table)
         self._parts_or_none = StoreParts(
             dialect=self._dialect,
             statements=statements,
@@ -185,7 +186,8 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
             channel="delaystore_" + sha256(table.fullname.encode()).hexdigest()[:40],
             lease=self._lease,
             keyed=keyed_of(statements, self.key_timeout),
-            version=setup.KnownVersion(table),
+            version=version,
+            history=KnownHistory(statements.operating_tables, self._dialect, version),
         )
         self._endpoint = endpoint
 
@@ -365,9 +367,11 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
     @override
     def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:
         """One transaction, made again while another transaction has the message of the key, or after a deadlock."""
+        replaces = rule.on_key in (OnKey.REPLACE, OnKey.DEBOUNCE)
 
         def attempt() -> str:
-            placed = self._place_alone(message, rule) if change is None else None
+            is_noted = change is not None or (replaces and self._parts.history.may_be_kept)
+            placed = None if is_noted else self._place_alone(message, rule)
             if placed is not None:
                 return placed
             with self._one_call() as bound:
@@ -384,6 +388,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
     message_id_of = in_transaction(BoundSqlStore.message_id_of, opened_by="_one_call")
     fetch_batch = in_transaction(BoundSqlStore.fetch_batch, opened_by="_one_call")
     remove_many = in_transaction(BoundSqlStore.remove_many, opened_by="_one_call")
+    remove_ended = in_transaction(BoundSqlStore.remove_ended, opened_by="_one_call")
     increment_failure_count = in_transaction(BoundSqlStore.increment_failure_count, opened_by="_one_call")
     increment_failure_counts = in_transaction(BoundSqlStore.increment_failure_counts, opened_by="_one_call")
     count_failures = in_transaction(BoundSqlStore.count_failures, opened_by="_one_call")
@@ -464,11 +469,12 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
 
     @override
     def clean_up(self) -> None:
-        """Drop partitions that are empty, or that were never attached."""
+        """Drop partitions that are empty, or that were never attached; make and drop those of the history."""
         partitions = self.partitions
         if partitions is not None:
             with translated_errors():
                 partitions.clean_up()
+        self.partition_history()
 
     @override
     def close(self) -> None:

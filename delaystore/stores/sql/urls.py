@@ -117,6 +117,8 @@ OPERATING_SUFFIXES: Final = (
     "_operations",
     "_changes",
     "_load_changes",
+    "_settings",
+    "_history",
 )
 """The tables of what operators and dispatchers note, in the order in which `operating_table_names` has them."""
 TEST_CLOCK: Final = "_test_clock"
@@ -206,6 +208,18 @@ def partitions_table_name(table: str, dialect: SqlDialect) -> str:
 def operating_table_names(table: str, dialect: SqlDialect) -> list[str]:
     """The names of the tables in which operators and dispatchers of `table` record their work."""
     return [derived_name(table, suffix, dialect) for suffix in OPERATING_SUFFIXES]
+
+
+def history_partition_name(table: str, end: str, dialect: SqlDialect) -> str:
+    """The name of a partition of the history of `table`; `end`: the beginning of its time in digits, or "default"."""
+    return derived_name(table, f"_history_{end}", dialect)
+
+
+def is_history_partition(name: str, table: str, dialect: SqlDialect) -> bool:
+    """Whether a table of that name is a partition of the history of `table`."""
+    default = history_partition_name(table, "default", dialect)
+    pattern = re.escape(history_partition_name(table, "0" * 12, dialect)[:-12]) + "[0-9]{12}"
+    return name == default or re.fullmatch(pattern, name) is not None
 
 
 def partition_name(table: str, token: str, dialect: SqlDialect) -> str:

@@ -80,6 +80,13 @@ FROM locked) AS sized) AS summed
 WHERE summed.total <= %(most_bytes)s::BIGINT OR summed.number = %(number_1)s::INTEGER ORDER BY summed.next_attempt, summed.message_id
 -- {'param_1': '"my schema"."sales_delayed"', 'number_1': 1}
 
+-- # end_located
+WITH removed AS
+(DELETE FROM ONLY "my schema"."sales_delayed" WHERE ctid = ANY (CAST(CAST(%(locations)s AS TEXT[]) AS TID[])) AND xmax = CAST(pg_current_xact_id() AS XID) RETURNING message_id AS message_id, message_key AS message_key, load_number AS load_number, destination AS destination, CASE WHEN (due_time = next_attempt) THEN due_time WHEN (least(next_attempt, due_time + 999 * INTERVAL '1 microsecond') = next_attempt AND least(due_time, next_attempt + 999 * INTERVAL '1 microsecond') = due_time) THEN next_attempt ELSE due_time END AS due_time, failure_count AS failure_count, sha256(body) AS body_hash, CASE WHEN (failures_of = message_id) THEN failures END AS failures)
+ INSERT INTO "my schema"."sales_delayed_history" (message_id, message_key, load_number, destination, due_time, ended_at, attempts, ending, ended_by, body_hash, failures) SELECT removed.message_id AS message_id, removed.message_key AS message_key, removed.load_number AS load_number, removed.destination AS destination, removed.due_time AS due_time, %(history_at)s::TIMESTAMP WITH TIME ZONE AS ended_at, removed.failure_count + %(history_attempts)s::INTEGER AS attempts, CASE WHEN (%(history_ending)s::VARCHAR COLLATE "C" = %(param_1)s::VARCHAR COLLATE "C" AND removed.due_time > %(history_at)s::TIMESTAMP WITH TIME ZONE) THEN %(param_2)s::VARCHAR COLLATE "C" ELSE %(history_ending)s::VARCHAR COLLATE "C" END AS ending, %(history_by)s::VARCHAR COLLATE "C" AS ended_by, removed.body_hash AS body_hash, removed.failures AS failures
+FROM removed
+-- {'param_1': 'delivered', 'param_2': 'handed-over'}
+
 -- # first
 SELECT "my schema"."sales_delayed".next_attempt
 FROM "my schema"."sales_delayed"
@@ -350,7 +357,7 @@ FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C" FOR UPDATE SKIP LOCKED),
 changed AS
 (DELETE FROM "my schema"."sales_delayed" WHERE "my schema"."sales_delayed".message_id IN (SELECT free.message_id
-FROM free) RETURNING "my schema"."sales_delayed".message_id, NULL AS returned)
+FROM free) RETURNING NULL AS returned, "my schema"."sales_delayed".message_id)
  SELECT EXISTS (SELECT changed.message_id
 FROM changed) AS done, EXISTS (SELECT "my schema"."sales_delayed".message_id
 FROM "my schema"."sales_delayed"
@@ -365,7 +372,7 @@ FROM "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_id = %(id)s::VARCHAR COLLATE "C" FOR UPDATE SKIP LOCKED),
 changed AS
 (UPDATE "my schema"."sales_delayed" SET not_after=timezone(%(timezone_1)s::VARCHAR, timezone(%(timezone_2)s::VARCHAR, CASE WHEN ("my schema"."sales_delayed".not_after BETWEEN '0001-01-02T00:00:00+00:00' AND '9999-12-30T00:00:00+00:00') THEN "my schema"."sales_delayed".not_after ELSE NULL END) + least(timezone(%(timezone_3)s::VARCHAR, %(new_due_time)s::TIMESTAMP WITH TIME ZONE) - timezone(%(timezone_4)s::VARCHAR, CASE WHEN ("my schema"."sales_delayed".due_time = "my schema"."sales_delayed".next_attempt) THEN "my schema"."sales_delayed".due_time WHEN (least("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".due_time + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".next_attempt AND least("my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".due_time) THEN "my schema"."sales_delayed".next_attempt ELSE "my schema"."sales_delayed".due_time END), timezone(%(timezone_5)s::VARCHAR, %(param_1)s::TIMESTAMP WITH TIME ZONE) - timezone(%(timezone_6)s::VARCHAR, CASE WHEN ("my schema"."sales_delayed".not_after BETWEEN '0001-01-02T00:00:00+00:00' AND '9999-12-30T00:00:00+00:00') THEN "my schema"."sales_delayed".not_after ELSE NULL END))), due_time=%(new_due_time)s::TIMESTAMP WITH TIME ZONE, next_attempt=%(new_due_time)s::TIMESTAMP WITH TIME ZONE, failure_count=%(param_2)s::INTEGER WHERE "my schema"."sales_delayed".message_id IN (SELECT free.message_id
-FROM free) RETURNING "my schema"."sales_delayed".message_id, NULL AS returned)
+FROM free) RETURNING NULL AS returned, "my schema"."sales_delayed".message_id)
  SELECT EXISTS (SELECT changed.message_id
 FROM changed) AS done, EXISTS (SELECT "my schema"."sales_delayed".message_id
 FROM "my schema"."sales_delayed"

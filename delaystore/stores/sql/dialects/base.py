@@ -42,6 +42,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, Operation
 
 from delaystore.errors import DuplicateMessageError, MessageBeingDispatchedError
 from delaystore.message import EARLIEST_DUE_TIME, MARKS, marked
+from delaystore.stores.sql._history import EntryInserts, NewEntries
 from delaystore.stores.sql.codec import UtcDateTime, in_order
 from delaystore.stores.sql.drivers import Driver, driver_of
 from delaystore.stores.sql.faults import Code, Fault, HostsInTurn, TableSize, code_of
@@ -248,8 +249,11 @@ class LocatedRows(ABC):
         """In which partition a row of `table` lies (NULL: in none), and where there, while the row is locked."""
 
     @abstractmethod
-    def remove_located(self, table: Table) -> Executable:
-        """Delete the rows that this transaction has locked of those at the list parameter `locations` of `table`."""
+    def remove_located(self, table: Table, entries: EntryInserts | None = None) -> Executable:
+        """Delete the rows that this transaction has locked of those at the list parameter `locations` of `table`.
+
+        `entries`: the inserts of their entries in the history; None: none are made.
+        """
 
 
 class CandidateRows(ABC):
@@ -317,7 +321,9 @@ class BulkTables(ABC):
     """Bulk partitions: tables of a bulk load that the database reads with the endpoint's own, as one."""
 
     @abstractmethod
-    def remove_partitioned(self, connection: Connection, partition: Any, locations: Sequence[Any]) -> int:
+    def remove_partitioned(
+        self, connection: Connection, partition: Any, locations: Sequence[Any], entries: NewEntries | None = None
+    ) -> int:
         """As `LocatedRows.remove_located`, in a partition; returns how many rows: 0 where our role may not do that."""
 
     @abstractmethod
@@ -351,6 +357,8 @@ class StoreDialect(SqlDialect):
     """How messages are claimed."""
     table_options: ClassVar[Mapping[str, Any]] = {}
     """Options of SQLAlchemy's Table. SQLAlchemy loads all that it has of each database that options name."""
+    history_options: ClassVar[Mapping[str, Any]] = {}
+    """As `table_options`, of the history."""
     exports_snapshots: ClassVar[bool] = False
     """Whether several connections can read from one snapshot, and COPY rows out of it."""
 
@@ -463,6 +471,34 @@ class StoreDialect(SqlDialect):
         """Delete the rows of the list parameter `ids`."""
         return delete(table).where(self.among(table.c.message_id, "ids"))
 
+    def remove_with_entries(
+        self,
+        connection: Connection,
+        removal: Executable,
+        where: Sequence[ColumnElement[bool]],
+        values: Mapping[str, Any],
+        entries: NewEntries,
+    ) -> int:
+        """Do `removal` of the claimed rows that meet `where`, and insert their entries; returns how many rows."""
+        self.insert_entries(connection, where, values, entries)
+        return connection.execute(removal, values).rowcount
+
+    def insert_entries(
+        self,
+        connection: Connection,
+        where: Sequence[ColumnElement[bool]],
+        values: Mapping[str, Any],
+        entries: NewEntries,
+    ) -> None:
+        """Insert the entries of rows that meet `where`, and that no other session can change before they are
+        removed.
+        """
+        connection.execute(entries.inserts.from_rows(*where), {**values, **entries.values})
+
+    @abstractmethod
+    def sha256(self, body: ColumnElement[bytes]) -> ColumnElement[bytes]:
+        """The SHA-256 of a body, as bytes."""
+
     def delete_locked(self, connection: Connection, table: Table, column: str, numbers: Sequence[int]) -> None:
         """Delete the rows with these numbers in their primary key `column`, which are locked; touch no others."""
         statement = delete(table).where(table.c[column] == bindparam("number"))
@@ -477,11 +513,13 @@ class StoreDialect(SqlDialect):
         values: dict[str, Any],
         now: datetime,
         returning: ColumnElement[Any] | None = None,
+        entries: NewEntries | None = None,
     ) -> tuple[bool | None, Any]:
         """Do `change` to the row whose id is `values["id"]`, unless it is claimed (a lease: at `now`).
 
         Never waits. True: it is done; False: the row is claimed; None: there is none. With it, the value that the
         column `returning` of a changed row had, if one is named; `change` leaves that as it is, or deletes the row.
+        `entries`: the entry that a deleted row gets; None: none.
         """
 
     @abstractmethod
@@ -495,11 +533,12 @@ class StoreDialect(SqlDialect):
         values: Mapping[str, Any],
         now: datetime,
         returning: ColumnElement[Any] | None = None,
+        entries: NewEntries | None = None,
     ) -> Mapping[str, Any]:
         """Do `change` to those rows of `ids` that match, and that are not claimed (a lease: at `now`).
 
         It waits for no other transaction. Without `ids`, it changes all such rows that match. Returns the value of
-        `returning` by the id of each changed message.
+        `returning` by the id of each changed message. `entries`: as in `change_unclaimed`.
         """
 
     def delete_neighbours(
@@ -509,6 +548,7 @@ class StoreDialect(SqlDialect):
         first: Select[Any],  # noqa: ARG002
         matches: Sequence[ColumnElement[bool]],  # noqa: ARG002
         size: int,  # noqa: ARG002
+        entries: NewEntries | None = None,  # noqa: ARG002
     ) -> tuple[str, int] | None:
         """Delete about `size` rows that match, and that are not claimed, near the one whose id the query `first` finds.
 
@@ -690,6 +730,31 @@ class StoreDialect(SqlDialect):
         One such row would make every fetch fail.
         """
         return ()
+
+    def history_columns(self) -> Sequence[Column[Any]]:
+        """Columns that the history needs besides those of an entry."""
+        return ()
+
+    def make_history(
+        self, connection: Connection, history: str, partition_name: Callable[[str], str], table: Table
+    ) -> None:
+        """Complete the new table `history` beside `table`: its partition for any time, and the rights of roles.
+
+        `partition_name`: makes the name of a partition of its end.
+        """
+
+    def partition_history(
+        self,
+        connection: Connection,
+        history: Table,
+        partition_name: Callable[[str], str],
+        now: datetime,
+        kept: timedelta,
+    ) -> None:
+        """Make the partitions that the history needs next, and drop those of entries that were kept long enough.
+
+        `partition_name`: as in `make_history`. Commits.
+        """
 
     def storage_options(self) -> Sequence[str]:
         """Statements, with `{table}` for the quoted name, that tune a new table."""

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
+    BigInteger,
     Column,
     ColumnElement,
     Computed,
@@ -40,7 +41,8 @@ from typing_extensions import override
 
 from delaystore.errors import StoreUnavailableError
 from delaystore.message import LATEST_DUE_TIME, time_left
-from delaystore.stores.sql.codec import INNODB, KEY, MESSAGE_KEY, JsonList, UtcDateTime
+from delaystore.stores.sql._history import NewEntries
+from delaystore.stores.sql.codec import INNODB, KEY, MESSAGE_KEY, Digest, JsonList, UtcDateTime
 from delaystore.stores.sql.dialects.base import (
     CONNECT_TIMEOUT,
     LONGEST_IDLE,
@@ -151,6 +153,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
 
     default_driver: ClassVar[str | None] = "pymysql"  # SQLAlchemy's own must be compiled
     table_options: ClassVar[Mapping[str, Any]] = INNODB
+    history_options: ClassVar[Mapping[str, Any]] = INNODB
     async_drivers: ClassVar[Sequence[str]] = ("aiomysql", "asyncmy")
     connect_arguments: ClassVar[Mapping[str, Any]] = {
         "connect_timeout": CONNECT_TIMEOUT,
@@ -421,6 +424,15 @@ class MySqlDialect(StoreDialect, CandidateRows):
         connection.execute(statement, {"numbers": list(numbers)})
 
     @override
+    def sha256(self, body: ColumnElement[bytes]) -> ColumnElement[bytes]:
+        return func.unhex(func.sha2(body, literal_column("256")), type_=Digest())
+
+    @override
+    def history_columns(self) -> Sequence[Column[Any]]:
+        """A primary key, without which a cluster replicates no deletion."""
+        return [Column("number", BigInteger, primary_key=True)]
+
+    @override
     def failing_columns(self) -> Sequence[Column[Any]]:
         """A computed one, NULL for most: there are no partial indexes."""
         failing_at = Computed("CASE WHEN failure_count > 0 THEN next_attempt END", persisted=False)
@@ -443,6 +455,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
         values: dict[str, Any],
         now: datetime,
         returning: ColumnElement[Any] | None = None,
+        entries: NewEntries | None = None,
     ) -> tuple[bool | None, Any]:
         """By the row lock, without waiting: at most a second where another transaction just stores that message_id."""
         columns = [table.c.message_id, *([] if returning is None else [returning])]
@@ -457,6 +470,8 @@ class MySqlDialect(StoreDialect, CandidateRows):
             if self.fault(error) is Fault.LOCKED:
                 return False, None
             raise
+        if entries is not None:
+            self.insert_entries(connection, [row_with(table)], values, entries)
         connection.execute(change.where(row_with(table)), values)
         return True, None if returning is None else row[1]
 
@@ -471,6 +486,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
         values: Mapping[str, Any],
         now: datetime,
         returning: ColumnElement[Any] | None = None,
+        entries: NewEntries | None = None,
     ) -> Mapping[str, Any]:
         """By row locks. Both changes go by the primary key: a scan waits for other rows' locks, under REPEATABLE READ
         also as an UPDATE.
@@ -481,6 +497,8 @@ class MySqlDialect(StoreDialect, CandidateRows):
         free = select(key, null() if returning is None else returning).where(self.among(key, "ids"), *matches)
         rows = connection.execute(self.locked(free, table), {"ids": list(ids)})
         locked = {row[0]: row[1] for row in rows}
+        if locked and entries is not None:
+            self.insert_entries(connection, [self.among(key, "ids")], {"ids": list(locked)}, entries)
         if locked and isinstance(change, Delete):
             connection.execute(self.remove_many(table), {"ids": list(locked)})
         elif locked:

@@ -52,11 +52,13 @@ from delaystore.errors import (
     MessageBeingStoredError,
 )
 from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, time_left
+from delaystore.stores.sql._history import EntryInserts, NewEntries
 from delaystore.stores.sql.codec import (
     KEY,
     MESSAGE_KEY,
     NAMES,
     Body,
+    Digest,
     ExactText,
     Json,
     TupleId,
@@ -371,12 +373,29 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         return case((relation != own, relation), else_=null()), cast(column("ctid", TupleId()), Text())
 
     @override
-    def remove_located(self, table: Table) -> Executable:
+    def remove_located(self, table: Table, entries: EntryInserts | None = None) -> Executable:
         """Without the primary key, where ids made at random lie far apart, and without a plan that can go wrong.
 
         Who has locked the row is asked of the row: a savepoint that was rolled back has ended its locks.
         """
-        return removal(quoted(table))
+        return removal(quoted(table), entries)
+
+    @override
+    def remove_with_entries(
+        self,
+        connection: Connection,
+        removal: Executable,
+        where: Sequence[ColumnElement[bool]],
+        values: Mapping[str, Any],
+        entries: NewEntries,
+    ) -> int:
+        """One statement: rows that have changed meanwhile are looked at once."""
+        removing = entries.inserts.removing(delete(entries.inserts.live).where(*where))
+        return connection.execute(removing, {**values, **entries.values}).rowcount
+
+    @override
+    def sha256(self, body: ColumnElement[bytes]) -> ColumnElement[bytes]:
+        return func.sha256(body, type_=Digest())
 
     @override
     def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:
@@ -525,9 +544,11 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         values: dict[str, Any],
         now: datetime,
         returning: ColumnElement[Any] | None = None,
+        entries: NewEntries | None = None,
     ) -> tuple[bool | None, Any]:
         """One statement: lock the row unless it is locked, change the locked row, and return it as it was."""
-        row = connection.execute(_changing_unclaimed(table, change, returning), values).one()
+        inserts, more = (None, {}) if entries is None else (entries.inserts, entries.values)
+        row = connection.execute(_changing_unclaimed(table, change, returning, inserts), {**values, **more}).one()
         return (bool(row.done) if row.done or row.there else None), row.returned
 
     def _changed_where_they_lie(
@@ -550,6 +571,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         values: Mapping[str, Any],
         now: datetime,
         returning: ColumnElement[Any] | None = None,
+        entries: NewEntries | None = None,
     ) -> Mapping[str, Any]:
         """One statement: lock rows that are not locked, and change them.
 
@@ -563,8 +585,12 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
             parameters["ids"] = list(ids)
             free = select(key).where(self.among(key, "ids"), *matches).with_for_update(skip_locked=True).cte("free")
             changed = change.where(key.in_(select(free.c.message_id)))
-        returned = changed.returning(key, null() if returning is None else returning)
-        return {row[0]: row[1] for row in connection.execute(returned, parameters)}
+        value = null() if returning is None else returning
+        if entries is None:
+            return {row[0]: row[1] for row in connection.execute(changed.returning(key, value), parameters)}
+        gone = changed.returning(value.label("returned"), *entries.inserts.columns).cte("gone")
+        returned = select(gone.c.message_id, gone.c.returned).add_cte(entries.inserts.of_removed(gone))
+        return {row[0]: row[1] for row in connection.execute(returned, {**parameters, **entries.values})}
 
     @override
     def delete_neighbours(
@@ -574,6 +600,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         first: Select[Any],
         matches: Sequence[ColumnElement[bool]],
         size: int,
+        entries: NewEntries | None = None,
     ) -> tuple[str, int] | None:
         """On as many pages as have about `size` rows of 200 bytes."""
         place, pages = cast(_system_column(table, "ctid"), Text()), size // _ROWS_ON_A_PAGE
@@ -583,8 +610,13 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         block = int(row[1].strip("(").partition(",")[0]) // pages
         on_these = on_pages(block * pages, (block + 1) * pages)
         these = delete(table).where(*matches)  # a load's number leaves out other loads' partitions here as well
-        deleted = self._changed_where_they_lie(table, these, [*matches, *on_these]).returning(true())
-        return row[0], connection.execute(select(func.count()).select_from(deleted.cte("deleted"))).scalar_one()
+        deleting = self._changed_where_they_lie(table, these, [*matches, *on_these])
+        columns = [true()] if entries is None else entries.inserts.columns
+        deleted = deleting.returning(*columns).cte("deleted")
+        count = select(func.count()).select_from(deleted)
+        if entries is not None:
+            count = count.add_cte(entries.inserts.of_removed(deleted))
+        return row[0], connection.execute(count, {} if entries is None else entries.values).scalar_one()
 
     @override
     def duplicates_in(self, error: DBAPIError) -> Sequence[str]:
@@ -741,12 +773,16 @@ def _lock_number(name: str) -> int:
 
 
 @lru_cache(maxsize=64)
-def _changing_unclaimed(table: Table, change: StatementChange, returning: ColumnElement[Any] | None) -> Executable:
+def _changing_unclaimed(
+    table: Table, change: StatementChange, returning: ColumnElement[Any] | None, inserts: EntryInserts | None
+) -> Executable:
     """Built once for each: to build it takes as long as to run it."""
     free = select(table.c.message_id).where(row_with(table)).with_for_update(skip_locked=True).cte("free")
     is_free = table.c.message_id.in_(select(free.c.message_id))
     value = (null() if returning is None else returning).label("returned")
-    changed = change.where(is_free).returning(table.c.message_id, value).cte("changed")
+    columns = [table.c.message_id] if inserts is None else inserts.columns
+    changed = change.where(is_free).returning(value, *columns).cte("changed")
     done = exists(select(changed.c.message_id)).label("done")
     there = exists(select(table.c.message_id).where(row_with(table))).label("there")
-    return select(done, there, select(changed.c.returned).scalar_subquery().label("returned"))
+    found = select(done, there, select(changed.c.returned).scalar_subquery().label("returned"))
+    return found if inserts is None else found.add_cte(inserts.of_removed(changed))

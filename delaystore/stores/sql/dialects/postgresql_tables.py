@@ -3,20 +3,22 @@
 Also what all statements of the dialect share: limits of time for locks, quoted names, the removal by location.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import (
     CTE,
     ColumnElement,
     Connection,
+    Executable,
     Interval,
     Table,
     Text,
-    TextClause,
     case,
     cast,
     column,
@@ -36,12 +38,14 @@ from delaystore.errors import (
     StoreUnavailableError,
 )
 from delaystore.processes import pause
+from delaystore.stores.sql._history import EntryInserts, NewEntries
 from delaystore.stores.sql.codec import (
     FAILURES,
     FAILURES_OF,
     LOAD,
     NOT_AFTER,
     ExactText,
+    UtcDateTime,
 )
 from delaystore.stores.sql.dialects.base import (
     BulkTables,
@@ -53,12 +57,14 @@ from delaystore.stores.sql.faults import (
     Fault,
     TableSize,
     as_it_stands,
+    code_of,
     escaped,
     execute_as_it_stands,
     quoted_name,
     quoted_table,
 )
 
+log = logging.getLogger("delaystore.stores.sql")
 LOCK_TIMEOUT_SETTING: Final = literal_column("'lock_timeout'", Text)
 _ATTACHED: Final = text("SELECT inhrelid FROM pg_inherits WHERE inhparent = CAST(:live AS REGCLASS)")
 """The partitions whose messages wait."""
@@ -158,8 +164,34 @@ _NAME_OF_PARTITION: Final = text(
 )
 
 
+_SPANS: Final = (
+    (timedelta(hours=2), timedelta(minutes=1)),
+    (timedelta(days=4), timedelta(hours=1)),
+    (timedelta(days=100), timedelta(days=1)),
+)
+"""Up to how long a history is kept, and the time that each of its partitions is for: few are searched for an id."""
+_LONGEST_SPAN: Final = timedelta(days=7)
+_AHEAD: Final = 3
+"""Partitions that are made ahead of their time."""
+_PARTITION_WAIT: Final = 0.05
+"""Seconds for which all who use the history may have to wait behind a change of its partitions."""
+_EPOCH: Final = datetime(1970, 1, 5, tzinfo=UTC)
+"""A Monday."""
+_THERE_ALREADY: Final = frozenset({"42P07", "42P17", "42P01", "23514"})
+"""Another session has made or dropped the partition, or the default partition has entries of its time."""
+_DATED: Final = text(
+    "SELECT CAST(CAST(c.oid AS REGCLASS) AS TEXT), "
+    r"CAST((regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO \(''([^'']+)''\)'))[1] AS TIMESTAMPTZ) AS ends "
+    "FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass(:history) "
+    "AND pg_get_expr(c.relpartbound, c.oid) <> 'DEFAULT' ORDER BY 2"
+).columns(column("name", Text), column("ends", UtcDateTime))
+"""The partitions of the history, and the ends of their times."""
+
+
 class PostgreSqlTables(StoreDialect, BulkTables):
     """How an endpoint's tables stand in the catalog of PostgreSQL, and the bulk partitions among them."""
+
+    history_options: ClassVar[Mapping[str, Any]] = {"postgresql_partition_by": "RANGE (ended_at)"}
 
     @override
     def may_create(self, connection: Connection, schema: str | None) -> bool:
@@ -167,12 +199,15 @@ class PostgreSqlTables(StoreDialect, BulkTables):
         return bool(connection.execute(select(func.has_schema_privilege(named, "CREATE"))).scalar())
 
     @override
-    def remove_partitioned(self, connection: Connection, partition: Any, locations: Sequence[Any]) -> int:
+    def remove_partitioned(
+        self, connection: Connection, partition: Any, locations: Sequence[Any], entries: NewEntries | None = None
+    ) -> int:
         """By the partition's own name: by the table's, all partitions would be searched."""
         name: str | None = connection.execute(_NAME_OF_PARTITION, {"partition": partition}).scalar()
         if name is None:
             return 0
-        return connection.execute(removal(name), {"locations": list(locations)}).rowcount
+        inserts, more = (None, {}) if entries is None else (entries.inserts, entries.values)
+        return connection.execute(removal(name, inserts), {"locations": list(locations), **more}).rowcount
 
     @override
     @contextmanager
@@ -236,6 +271,58 @@ class PostgreSqlTables(StoreDialect, BulkTables):
     @override
     def open_to_operators(self, connection: Connection, tables: Sequence[Table], table: Table) -> None:
         _grant(connection, tables, table, {"DELETE": "SELECT, INSERT, UPDATE, DELETE", "SELECT": "SELECT"})
+
+    @override
+    def make_history(
+        self, connection: Connection, history: str, partition_name: Callable[[str], str], table: Table
+    ) -> None:
+        """Its default partition takes entries of times without another, as where no dispatcher may make one."""
+        parent, default = (quoted(quoted_table(name, table.schema)) for name in (history, partition_name("default")))
+        execute_as_it_stands(connection, f"CREATE TABLE IF NOT EXISTS {default} PARTITION OF {parent} DEFAULT")
+        given = {"DELETE": "SELECT, INSERT, DELETE", "INSERT": "INSERT", "UPDATE": "INSERT", "SELECT": "SELECT"}
+        _grant(connection, [quoted_table(history, table.schema)], table, given)
+
+    @override
+    def partition_history(
+        self,
+        connection: Connection,
+        history: Table,
+        partition_name: Callable[[str], str],
+        now: datetime,
+        kept: timedelta,
+    ) -> None:
+        """As its owner alone may. Each table is made, or dropped, in a moment, or not at all before the next call."""
+        span = next((span for longest, span in _SPANS if kept <= longest), _LONGEST_SPAN)
+        found = connection.execute(_DATED, {"history": quoted(history)}).all()
+        connection.rollback()
+        end = max((ends for _, ends in found), default=now - span)
+        try:
+            for name, ends in found:
+                if ends <= now - kept:
+                    self._at_once(connection, f"DROP TABLE {name}")
+            while end < now + _AHEAD * span:
+                begin = max(end, _floored(now, span))
+                end = _floored(begin, span) + span
+                made = quoted(quoted_table(partition_name(f"{begin:%Y%m%d%H%M}"), history.schema))
+                bounds = f"FROM ('{begin.isoformat()}') TO ('{end.isoformat()}')"
+                statement = f"CREATE TABLE {made} PARTITION OF {quoted(history)} FOR VALUES {bounds}"
+                self._at_once(connection, statement)
+        except DBAPIError as error:
+            connection.rollback()
+            if self.fault(error) is not Fault.PERMISSION:
+                raise
+            log.debug("%s gets no partitions, as this role is not its owner", history.fullname)
+
+    def _at_once(self, connection: Connection, statement: str) -> None:
+        """Execute and commit a change of partitions, unless others use them, or have just made it."""
+        try:
+            with self.brief_savepoint(connection, _PARTITION_WAIT):
+                execute_as_it_stands(connection, statement)
+            connection.commit()
+        except DBAPIError as error:
+            connection.rollback()
+            if self.fault(error) is not Fault.LOCKED and code_of(error) not in _THERE_ALREADY:
+                raise
 
     @override
     def alter_partitions(self, connection: Connection, table: Table, partitions: Sequence[str]) -> None:
@@ -364,6 +451,10 @@ def lock_timeout_before() -> CTE:
     return select(func.current_setting(LOCK_TIMEOUT_SETTING).label("value")).cte("before")
 
 
+def _floored(time: datetime, span: timedelta) -> datetime:
+    return time - (time - _EPOCH) % span
+
+
 def milliseconds(seconds: float) -> str:
     """A time limit as PostgreSQL takes it, at least a millisecond: 0 would mean none."""
     return f"{max(1, int(seconds * 1000))}ms"
@@ -389,15 +480,16 @@ def limited_lock_wait(connection: Connection, timeout: str, *, exactly: bool = F
     connection.execute(select(func.set_config(LOCK_TIMEOUT_SETTING, former, true())))
 
 
-def removal(name: str) -> TextClause:
+def removal(name: str, entries: EntryInserts | None = None) -> Executable:
     """The removal of the rows at `locations`, which this transaction has locked, from the table of that quoted name.
 
     Rows locked since a savepoint that is still open are not: the savepoint has its own transaction id.
     """
-    return text(
+    deletion = (
         f"DELETE FROM ONLY {escaped(name)} WHERE ctid = ANY (CAST(CAST(:locations AS TEXT[]) AS TID[])) "  # noqa: S608 - quoted
         "AND xmax = CAST(pg_current_xact_id() AS XID)"
     )
+    return text(deletion) if entries is None else entries.removing_by_text(deletion)
 
 
 def _estimated_rows(connection: Connection, row: Any) -> int | None:

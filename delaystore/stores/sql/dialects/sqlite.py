@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 from urllib.parse import quote, unquote, urlsplit
@@ -42,7 +43,8 @@ from typing_extensions import override
 from delaystore.errors import StorePermissionError, StoreUnavailableError
 from delaystore.message import LATEST_DUE_TIME
 from delaystore.processes import hold_off, let_go, pause
-from delaystore.stores.sql.codec import MESSAGE_KEY, JsonList, UtcDateTime
+from delaystore.stores.sql._history import NewEntries
+from delaystore.stores.sql.codec import MESSAGE_KEY, Digest, JsonList, UtcDateTime
 from delaystore.stores.sql.dialects.base import (
     Claiming,
     KeyUpserts,
@@ -122,6 +124,8 @@ BUSY_TIMEOUT: Final = 30
 """Seconds that one writer waits for another."""
 _AHEAD: Final = 10**18
 """Microseconds: more than between any two times, in whole seconds."""
+_HASHES: Final = "delaystore_hashes"
+"""The key of a connection's `info` that says that it has the function for digests."""
 _NO_LEASE: Final[Mapping[str, None]] = {"claimed_by": None, "claimed_until": None}
 _FAULTS: Final[Mapping[str, Fault]] = {
     "no such table": Fault.MISSING,
@@ -254,6 +258,25 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         return func.typeof(key).concat(func.hex(key)) == bindparam("id", type_=_TypeAndBytes)
 
     @override
+    def insert_entries(
+        self,
+        connection: Connection,
+        where: Sequence[ColumnElement[bool]],
+        values: Mapping[str, Any],
+        entries: NewEntries,
+    ) -> None:
+        """SQLite has no digests: a function of this process makes them."""
+        if _HASHES not in connection.info:
+            wrapper: Any = connection.connection.dbapi_connection
+            wrapper.create_function("delaystore_sha256", 1, _sha256)
+            connection.info[_HASHES] = True
+        super().insert_entries(connection, where, values, entries)
+
+    @override
+    def sha256(self, body: ColumnElement[bytes]) -> ColumnElement[bytes]:
+        return func.delaystore_sha256(body, type_=Digest())
+
+    @override
     def insert(self, table: Table) -> Insert:
         return sqlite.insert(table).on_conflict_do_nothing()
 
@@ -321,8 +344,11 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         values: dict[str, Any],
         now: datetime,
         returning: ColumnElement[Any] | None = None,
+        entries: NewEntries | None = None,
     ) -> tuple[bool | None, Any]:
         """The lease is part of the statement's predicate."""
+        if entries is not None:
+            self.insert_entries(connection, [row_with(table), _unclaimed(table)], {**values, "now": now}, entries)
         changed = change.where(row_with(table), _unclaimed(table)).returning(null() if returning is None else returning)
         row = connection.execute(changed, values | {"now": now}).first()
         if row is not None:
@@ -341,6 +367,7 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         values: Mapping[str, Any],
         now: datetime,
         returning: ColumnElement[Any] | None = None,
+        entries: NewEntries | None = None,
     ) -> Mapping[str, Any]:
         """The lease is part of the statement's predicate."""
         key = table.c.message_id
@@ -348,6 +375,8 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         changed = change.where(these, *matches, _unclaimed(table))
         returned = changed.returning(key, null() if returning is None else returning)
         parameters = {**values, "now": now} | ({} if ids is None else {"ids": list(ids)})
+        if entries is not None:
+            self.insert_entries(connection, [these, *matches, _unclaimed(table)], parameters, entries)
         return {row[0]: row[1] for row in connection.execute(returned, parameters)}
 
     @override
@@ -428,6 +457,11 @@ class _TypeAndBytes(TypeDecorator[str | bytes]):
             return None
         kind, raw = ("blob", value) if isinstance(value, bytes) else ("text", value.encode(errors="surrogateescape"))
         return kind + raw.hex().upper()
+
+
+def _sha256(body: object) -> bytes | None:
+    """None: a row that was written by hand may hold anything in place of a body."""
+    return sha256(body).digest() if isinstance(body, bytes) else None
 
 
 def text_of(raw: bytes) -> str:

@@ -32,10 +32,11 @@ from delaystore.filters import MessageFilter
 from delaystore.message import EARLIEST_DUE_TIME, PARKED, Position, is_load_id, position_of, utc
 from delaystore.stores.abc import Page
 from delaystore.stores.operable import EXAMINED
-from delaystore.stores.records import Matching
+from delaystore.stores.records import Ending, Matching
 from delaystore.stores.shared import check_number, seconds_of, start_of
 from delaystore.stores.sql import setup
 from delaystore.stores.sql._claims import Rows
+from delaystore.stores.sql._history import NewEntries
 from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql._statements import LOOK_AHEAD, Statements, begins_with, is_parked
 from delaystore.stores.sql.codec import UtcDateTime, decode_mapping
@@ -57,6 +58,8 @@ class BoundParts(Protocol):
     def now(self) -> datetime: ...
 
     def stored(self, earliest: datetime) -> None: ...
+
+    def new_entries(self, ending: Ending, at: datetime, by: str | None = None) -> NewEntries | None: ...
 
 
 class OperatorQueries:

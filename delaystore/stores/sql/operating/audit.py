@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, delete, insert, literal, select, update
 
 from delaystore.filters import EVERYTHING, MessageFilter
-from delaystore.message import Position, new_message_id, unmarked, utc
+from delaystore.message import Position, check_message_id, new_message_id, unmarked, utc
 from delaystore.stores.records import AuditEntry, MessageBefore, Operation
 from delaystore.stores.shared import check_number
 from delaystore.stores.sql import setup
@@ -42,12 +42,20 @@ class AuditTrail(OperatorQueries):
 
     def last(self, limit: int = 100, before: datetime | None = None) -> Sequence[AuditEntry]:
         """The newest first."""
+        made_at = self._tables.changes.c.made_at
+        return self._newest(limit, *([] if before is None else [made_at < utc(before, "before")]))
+
+    def changes_of(self, message_id: str, limit: int = 100) -> Sequence[AuditEntry]:
+        """Of one message, the newest first."""
+        check_message_id(message_id)
+        known = self._tables.changes.c.message_id
+        return self._newest(limit, known == message_id) if self._has_all_columns else ()
+
+    def _newest(self, limit: int, *where: ColumnElement[bool]) -> Sequence[AuditEntry]:
         check_number(limit, "limit")
         table = self._tables.changes
         columns = list(table.c) if self._has_all_columns else [table.c[name] for name in _UNTIL_0004]
-        newest = select(*columns).order_by(table.c.made_at.desc(), table.c.change_id.desc()).limit(limit)
-        if before is not None:
-            newest = newest.where(table.c.made_at < utc(before, "before"))
+        newest = select(*columns).where(*where).order_by(table.c.made_at.desc(), table.c.change_id.desc()).limit(limit)
         return [_entry_of(row) for row in self._execute(newest)]
 
     def forget(self, before: datetime, at_most: int) -> int:

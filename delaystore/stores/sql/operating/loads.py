@@ -12,10 +12,11 @@ from delaystore.stores.abc import COUNTED
 from delaystore.stores.operable import STEP
 from delaystore.stores.records import (
     HELD_KEPT,
+    REMOVED,
     Change,
     Destination,
+    Ending,
     Load,
-    LoadChange,
     LoadPhase,
     Operation,
     OperationState,
@@ -35,7 +36,7 @@ FOLDED: Final = 20
 class LoadChanges(OperatorQueries):
     """How messages of loads have left the store without a delivery."""
 
-    def note(self, left: Mapping[int, int], how: LoadChange) -> None:
+    def note(self, left: Mapping[int, int], how: Ending) -> None:
         """Note how many messages of each load, by its number, have left the store without a delivery.
 
         It only adds rows, so transactions that do this at the same time do not wait for each other.
@@ -197,7 +198,7 @@ class LoadQueries(OperatorQueries):
         pauses: Mapping[str, Destination],
     ) -> Load:
         gone = changes.get(row.number, {})
-        left: dict[str, Any] = {how.value: gone.get(how.value, 0) for how in LoadChange}
+        left: dict[str, Any] = {how.value: gone.get(how.value, 0) for how in REMOVED}
         pause = None if row.number is None else pauses.get(name_of_load(row.number))
         stored, waiting = row.messages or 0, counts["waiting"]
         return Load(

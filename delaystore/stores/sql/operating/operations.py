@@ -24,12 +24,13 @@ from delaystore.stores.records import (
     HELD_KEPT,
     TICK,
     Change,
-    LoadChange,
+    Ending,
     Operation,
     OperationKind,
     OperationState,
 )
 from delaystore.stores.shared import check_new, check_number, count_of_begun, taken
+from delaystore.stores.sql._history import NewEntries
 from delaystore.stores.sql._statements import begins_with
 from delaystore.stores.sql.codec import LOAD, decode_mapping
 from delaystore.stores.sql.operating._search import (
@@ -129,7 +130,7 @@ class OperationQueries(OperatorQueries):
         )
         if step.changed * _SPARSE < examine:
             step = step.and_then(self._next(operation, load, examine))
-        LoadChanges(self._bound).note(step.left, LoadChange.CANCELLED)
+        LoadChanges(self._bound).note(step.left, Ending.CANCELLED)
         advanced = replace(
             operation,
             after=step.end or operation.after,
@@ -153,7 +154,8 @@ class OperationQueries(OperatorQueries):
         key, of_load = table.c.message_id, is_of_load(table, number)
         behind = [] if operation.after is None else [key > operation.after]
         first = select(key).where(of_load, *behind).order_by(key).limit(1)
-        found = self._dialect.delete_neighbours(self._bound.connection, table, first, [of_load], size)
+        entries = self._entries(operation)
+        found = self._dialect.delete_neighbours(self._bound.connection, table, first, [of_load], size, entries)
         if found is None:
             return _StepResult(None, 0, 0)
         end, count = found
@@ -238,7 +240,7 @@ class OperationQueries(OperatorQueries):
             return {}
         if operation.kind is OperationKind.CANCEL:
             number = self._sql.table.c[LOAD] if self.has_loads else None
-            return self._changed(self._sql.cancel, {}, ids, matches, number)
+            return self._changed(self._sql.cancel, {}, ids, matches, number, self._entries(operation))
         self._bound.stored(operation.due_time or EARLIEST_DUE_TIME)
         if operation.due_time is not None:
             return self._changed(self._sql_as_of.reschedule, {"new_due_time": operation.due_time}, ids, matches)
@@ -254,11 +256,16 @@ class OperationQueries(OperatorQueries):
         ids: Sequence[str] | None,
         matches: Sequence[ColumnElement[bool]],
         returning: ColumnElement[Any] | None = None,
+        entries: NewEntries | None = None,
     ) -> Mapping[str, Any]:
         bound = self._bound
         return self._dialect.change_unclaimed_of(
-            bound.connection, self._sql.table, change, ids, matches, values, bound.now(), returning
+            bound.connection, self._sql.table, change, ids, matches, values, bound.now(), returning, entries
         )
+
+    def _entries(self, operation: Operation) -> NewEntries | None:
+        """The entries that messages get in the history which it cancels."""
+        return self._bound.new_entries(Ending.CANCELLED, self._bound.now(), operation.by)
 
     def _shifted(
         self, by: timedelta, ids: Sequence[str] | None, matches: Sequence[ColumnElement[bool]]

@@ -12,6 +12,7 @@ from typing import Final
 from typing_extensions import override
 
 from delaystore.errors import StoreError
+from delaystore.stores.history import StoreWithHistory
 from delaystore.stores.operable import STEP, StoreWithLoads
 from delaystore.stores.records import Activity, DispatcherRecord, IngressRecord
 from delaystore.stores.shared import check_number, in_transaction
@@ -21,6 +22,7 @@ from delaystore.stores.sql.operating._destinations import DestinationQueries, Pa
 from delaystore.stores.sql.operating._reports import DispatcherReports, IngressReports
 from delaystore.stores.sql.operating._search import BoundParts, SearchQueries
 from delaystore.stores.sql.operating.audit import AuditTrail
+from delaystore.stores.sql.operating.history import HistoryQueries
 from delaystore.stores.sql.operating.loads import LoadChanges, LoadQueries
 from delaystore.stores.sql.operating.operations import OperationQueries
 
@@ -32,7 +34,7 @@ CLEAN_UP_EVERY: Final = 60.0
 """Seconds between two heartbeats that also delete old reports, and sum changes of loads up."""
 
 
-class OperableSqlStore(StoreWithLoads):
+class OperableSqlStore(StoreWithLoads, StoreWithHistory):
     """The operable part of SqlDelayedMessageStore."""
 
     _is_operable = False
@@ -90,7 +92,23 @@ class OperableSqlStore(StoreWithLoads):
     paused_loads = in_transaction(LoadQueries.paused, of=LoadQueries, opened_by="_one_call")
     pause_load = in_transaction(LoadQueries.pause, of=LoadQueries, opened_by="_one_call")
     resume_load = in_transaction(LoadQueries.resume, of=LoadQueries, opened_by="_one_call")
+    history_status = in_transaction(HistoryQueries.history_status, of=HistoryQueries, opened_by="_one_call")
+    history = in_transaction(HistoryQueries.history, of=HistoryQueries, opened_by="_looking_up")
+    delivered_ids = in_transaction(HistoryQueries.delivered_ids, of=HistoryQueries, opened_by="_looking_up")
+    forget_history = in_transaction(HistoryQueries.forget_history, of=HistoryQueries, opened_by="_one_call")
     changes = in_transaction(AuditTrail.last, of=AuditTrail, opened_by="_one_call")
+    changes_of = in_transaction(AuditTrail.changes_of, of=AuditTrail, opened_by="_looking_up")
+
+    @override
+    def keep_history(self, kept: timedelta | None) -> None:
+        with self._one_call() as bound:
+            HistoryQueries(bound).keep_history(kept)
+        self.partition_history()
+
+    def partition_history(self) -> None:
+        """Make the next partitions of the history, and drop those of entries that were kept long enough."""
+        with self._one_call() as bound:
+            HistoryQueries(bound).partition()
 
     @cached_property
     def _parking(self) -> Parking:

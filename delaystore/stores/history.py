@@ -1,0 +1,229 @@
+"""The contract of stores with a history: an entry for each message that has left the store."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from delaystore.message import (
+    DelayedMessage,
+    FailedAttempt,
+    Position,
+    check_destination,
+    check_key,
+    check_message_id,
+    utc,
+)
+from delaystore.stores.records import AuditEntry, Ending
+
+FORGOTTEN_AT_ONCE: Final = 5_000
+"""The most entries that one step of `forget_history` deletes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """How one message left the store.
+
+    A message that was sent again under its message_id after it had left has an entry for each time.
+
+    Attributes:
+        message_id: Its id.
+        destination: Its destination.
+        due_time: When it was due, without marks.
+        ended: When it left the store, by the store's clock. If it was delivered: when the broker had confirmed it.
+        ending: In which way it left.
+        attempts: How often a dispatcher tried to forward it, the last attempt included.
+        key: Its key; None: it had none.
+        load: The id of the load that stored it; None: no load did, or that load is forgotten.
+        by: Who cancelled or replaced it, as in the audit trail; None: a dispatcher ended it, or it is not known.
+        body_hash: The SHA-256 of its body, as 64 hexadecimal digits; None: its row held no body.
+        failures: Why attempts failed, the oldest first, as far as the store had kept it.
+
+    """
+
+    message_id: str
+    destination: str
+    due_time: datetime
+    ended: datetime
+    ending: Ending
+    attempts: int
+    key: str | None = None
+    load: str | None = None
+    by: str | None = None
+    body_hash: str | None = None
+    failures: Sequence[FailedAttempt] = ()
+
+    @property
+    def late(self) -> timedelta | None:
+        """How long after its due time it was delivered, 0 at least; None: it was not delivered."""
+        return max(timedelta(0), self.ended - self.due_time) if self.ending is Ending.DELIVERED else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryFilter:
+    """Which entries of the history are wanted; an attribute that is None excludes none.
+
+    Attributes:
+        message_id: Entries of this message_id.
+        key: Entries of messages with this key.
+        destination: Entries of messages for this destination.
+        since: Entries of messages that left at or after this aware datetime.
+        until: Entries of messages that left before this aware datetime.
+        ending: Entries of messages that left in this way.
+
+    Raises:
+        InvalidMessageError: A value cannot be one of a message, or a datetime is naive.
+
+    """
+
+    message_id: str | None = None
+    key: str | None = None
+    destination: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    ending: Ending | None = None
+
+    def __post_init__(self) -> None:
+        if self.message_id is not None:
+            check_message_id(self.message_id)
+        if self.key is not None:
+            check_key(self.key)
+        if self.destination is not None:
+            check_destination(self.destination)
+        for name in ("since", "until"):
+            given = getattr(self, name)
+            if given is not None:
+                object.__setattr__(self, name, utc(given, name))
+
+    def matches(self, entry: HistoryEntry) -> bool:
+        """Whether `entry` is wanted."""
+        wanted = ("message_id", "key", "destination", "ending")
+        return (
+            all(getattr(self, name) in (None, getattr(entry, name)) for name in wanted)
+            and (self.since is None or entry.ended >= self.since)
+            and (self.until is None or entry.ended < self.until)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """One page of the history.
+
+    Attributes:
+        entries: The entries, the newest first.
+        next_key: Behind which the next page begins: the time and the message_id of an entry; None: it is the last page.
+
+    """
+
+    entries: Sequence[HistoryEntry]
+    next_key: Position | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryStatus:
+    """Whether a store has a history, and how large it is.
+
+    Attributes:
+        kept: For how long entries are kept; None: no history is kept.
+        since: From when on it has an entry for each message that has left; None: no history is kept.
+        entries: About how many entries there are; None: the database does not say.
+        size: The bytes of the entries and their indexes; None: the database does not say.
+
+    """
+
+    kept: timedelta | None = None
+    since: datetime | None = None
+    entries: int | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageLife:
+    """All that a store knows of one message_id.
+
+    Attributes:
+        message_id: The id.
+        sent: When the id was made, where it tells that, as the ids do that delaystore makes; None: it does not.
+        message: The message that waits; None: none does.
+        changes: The changes of the message in the audit trail, the newest first.
+        entries: Its entries in the history, the newest first.
+
+    """
+
+    message_id: str
+    sent: datetime | None = None
+    message: DelayedMessage | None = None
+    changes: Sequence[AuditEntry] = ()
+    entries: Sequence[HistoryEntry] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the store knows anything of it."""
+        return bool(self.message or self.changes or self.entries)
+
+
+class StoreWithHistory(ABC):
+    """A store that can keep an entry for each message that leaves it, in the transaction that removes the message.
+
+    If the process dies at any point, a message waits, or it has an entry: never both, and never neither. `keep_history`
+    and `history` raise StoreSetupError where the tables are of an earlier release.
+    """
+
+    @abstractmethod
+    def keep_history(self, kept: timedelta | None) -> None:
+        """Begin to keep a history, change for how long entries are kept, or end it.
+
+        Other processes notice it within some seconds. A call that changes nothing costs one read.
+
+        Args:
+            kept: For how long entries are kept; None: from now on no more are made, and the present ones are kept as
+                long as they were to be kept.
+
+        """
+
+    @abstractmethod
+    def history_status(self) -> HistoryStatus:
+        """The state of the history. It is quick, however many entries there are."""
+
+    @abstractmethod
+    def history(self, wanted: HistoryFilter, *, after: Position | None = None, limit: int = 100) -> HistoryPage:
+        """A page of the history, the newest entries first.
+
+        With a message_id or a key it is quick. Otherwise it looks at a limited number of entries, so that a page may be
+        short, or empty, although more entries match.
+
+        Args:
+            wanted: The filter.
+            after: The `next_key` of the page before; None: from the newest entry.
+            limit: The largest number of entries.
+
+        Returns:
+            The page. Its `next_key` is None only at the end.
+
+        """
+
+    @abstractmethod
+    def delivered_ids(self, message_ids: Sequence[str]) -> Collection[str]:
+        """Find out which messages were delivered, by the history.
+
+        Args:
+            message_ids: The ids to look for.
+
+        Returns:
+            Those of the ids that were delivered, or handed over to a native delay. None of them, where no history is
+            kept.
+
+        """
+
+    @abstractmethod
+    def forget_history(self, at_most: int = FORGOTTEN_AT_ONCE) -> int:
+        """Delete entries that were kept long enough.
+
+        Args:
+            at_most: How many are deleted, so that a step is short. PostgreSQL drops whole partitions besides.
+
+        Returns:
+            How many were deleted; 0: there are no more.
+
+        """
