@@ -30,6 +30,8 @@ class StoreCapabilities:
     """It is an OperableDelayedMessageStore, and its `transaction()` yields an OperableTransaction."""
     ingresses: bool = False
     """It keeps reports of ingresses; for stores with operations."""
+    history: bool = False
+    """It is a StoreWithHistory; for stores with operations."""
     latest_deliveries: bool = False
     """It keeps `not_after`: its `keeps_not_after` is True."""
     other_processes: bool = False

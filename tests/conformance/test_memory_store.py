@@ -22,6 +22,7 @@ class TestInMemoryStore(StoreConformance):
         latest_deliveries=True,
         operations=True,
         ingresses=True,
+        history=True,
         ending_leases=True,
     )
 

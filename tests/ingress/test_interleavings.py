@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Final
 
 import pytest
@@ -16,7 +17,7 @@ from sqlalchemy import text
 
 from delaystore.breakers import RepeatedFailuresOverTimeCircuitBreaker, StoreCalls
 from delaystore.delivery import DelayedDelivery
-from delaystore.dispatcher._in_flight import InFlightTracker
+from delaystore.dispatcher._in_flight import Ended, InFlightTracker
 from delaystore.ingress._entries import IngestEntry, IngestResult
 from delaystore.ingress._storing import EntryStorage
 from delaystore.ingress.reading.incoming import IncomingMessage
@@ -25,7 +26,7 @@ from delaystore.message import LATEST_DUE_TIME, DelayedMessage
 from delaystore.settings import TransactionMode
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.stores.records import Way
+from delaystore.stores.records import Ending, Way
 from delaystore.stores.sql.dialects import mysql
 from delaystore.testing import SettableClock
 from delaystore.transports.abc import PendingConfirm
@@ -164,7 +165,7 @@ class History:
             if self.forget is None:
                 stack.pop_all().__exit__(DeadError, DeadError(), None)
             if how == "undone":
-                self.in_flight.note_undeleted([*sent, *arrived], Ended(Ending.DELIVERED, NOW))
+                self.in_flight.note_undeleted([*sent, *arrived], Ended(Ending.DELIVERED, NOON))
             else:
                 self.in_flight = InFlightTracker(never_lost)
         else:

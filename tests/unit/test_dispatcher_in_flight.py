@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from delaystore.dispatcher import _in_flight as module
-from delaystore.dispatcher._in_flight import InFlightTracker
+from delaystore.dispatcher._in_flight import Ended, InFlightTracker
 from delaystore.dispatcher.error_queue import Failure
 from delaystore.message import DelayedMessage
+from delaystore.stores.records import Ending
 from delaystore.transports.abc import PendingConfirm
 from tests.dispatching import NOON, message
 
 ONE = message("a", headers={"kind": "reminder"}, properties={"type": "x"}, failure_count=2)
+DELIVERED = Ended(Ending.DELIVERED, NOON)
 OTHER_MESSAGES: list[dict[str, Any]] = [
     {"body": b"other"},
     {"destination": "other"},
@@ -77,7 +79,7 @@ def test_another_message_under_the_same_id_is_sent(
     if state == "in flight":
         send(tracker, ONE, Late(True))
     elif state == "undeleted":
-        tracker.note_undeleted([ONE])
+        tracker.note_undeleted([ONE], DELIVERED)
     else:
         tracker.note_deferred([ONE])
     other = replace(ONE, **change)
@@ -87,11 +89,17 @@ def test_another_message_under_the_same_id_is_sent(
 
 
 def test_an_undeleted_message_is_deleted_until_it_is_forgotten(tracker: InFlightTracker) -> None:
-    tracker.note_undeleted([ONE])
+    tracker.note_undeleted([ONE], DELIVERED)
     for _ in range(2):
-        assert tracker.sort([message("b"), replace(ONE)]).undeleted == [ONE]
+        assert tracker.sort([message("b"), replace(ONE)]).undeleted == {DELIVERED: [ONE]}
     tracker.forget([ONE])
     assert tracker.sort([ONE]).to_send == [ONE]
+
+
+def test_an_undeleted_message_keeps_its_first_ending_while_deleting_it_fails_again(tracker: InFlightTracker) -> None:
+    tracker.note_undeleted([ONE], failed := Ended(Ending.FAILED, NOON))
+    tracker.note_undeleted([ONE], Ended(Ending.DELIVERED, NOON + timedelta(seconds=9)))
+    assert tracker.sort([ONE]).undeleted == {failed: [ONE]}
 
 
 @pytest.mark.parametrize("failure", [None, Failure(ONE, "Refused", "nacked")])
@@ -142,7 +150,7 @@ def test_the_store_is_asked_for_what_was_sent_at_once_and_then_every_few_seconds
     send(tracker, ONE)
     assert tracker.ids_to_look_up() == ["a"]
     assert not tracker.ids_to_look_up()
-    tracker.note_undeleted([message("b")])
+    tracker.note_undeleted([message("b")], DELIVERED)
     assert tracker.ids_to_look_up() == ["a", "b"]
     now += module.LOOK_UP_EVERY
     assert tracker.ids_to_look_up() == ["a", "b"]
@@ -151,7 +159,7 @@ def test_the_store_is_asked_for_what_was_sent_at_once_and_then_every_few_seconds
 @pytest.mark.parametrize("failure", [None, Failure(ONE, "Refused", "nacked")])
 def test_no_bodies_are_kept(tracker: InFlightTracker, failure: Failure | None) -> None:
     send(tracker, ONE, failure=failure)
-    tracker.note_undeleted([message("b")])
+    tracker.note_undeleted([message("b")], DELIVERED)
     kept = gc.get_referents(*gc.get_referents(tracker._records))
     assert not [thing for thing in [*kept, *gc.get_referents(*kept)] if isinstance(thing, DelayedMessage)]
 
@@ -159,8 +167,8 @@ def test_no_bodies_are_kept(tracker: InFlightTracker, failure: Failure | None) -
 def test_the_oldest_are_forgotten_first(tracker: InFlightTracker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_REMEMBERED", 2)
     three = [message(f"{number}") for number in range(3)]
-    tracker.note_undeleted(three[:2])
+    tracker.note_undeleted(three[:2], DELIVERED)
     tracker.note_deferred(three[:1])
     send(tracker, three[2])
     found = tracker.sort(three)
-    assert (found.to_send, found.undeleted, found.unconfirmed) == ([three[1]], [three[0]], [three[2]])
+    assert (found.to_send, found.undeleted, found.unconfirmed) == ([three[1]], {DELIVERED: [three[0]]}, [three[2]])

@@ -47,6 +47,7 @@ from delaystore.testing._kit._operations import ManagementTests, OperationTests,
 from delaystore.testing._kit._settling import CrashTests, FailureTests, SettlingTests
 from delaystore.testing._kit._state_machines import OperableMachineTests, StateMachineTests
 from delaystore.testing._kit.audit import AuditOfKeysTests, AuditTests
+from delaystore.testing._kit.history import HistoryOfKeysTests, HistoryTests
 from delaystore.testing._kit.limits import LimitTests
 from delaystore.testing._kit.pauses import PauseTests
 from delaystore.testing._kit.reports import IngressReportTests, ReportTests
@@ -403,6 +404,8 @@ class StoreConformance(
     IngressReportTests,
     AuditTests,
     AuditOfKeysTests,
+    HistoryTests,
+    HistoryOfKeysTests,
     StateMachineTests,
     OperableMachineTests,
 ):
