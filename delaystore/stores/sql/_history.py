@@ -47,7 +47,7 @@ class EntryInserts:
 
     @memoized_property
     def columns(self) -> Sequence[ColumnElement[Any]]:
-        """The values of a row of which its entry is made."""
+        """The values of a row for its entry."""
         live = self.live
         return [
             live.c.message_id,

@@ -151,9 +151,9 @@ class HistorySetting:
 
 
 class KnownHistory:
-    """What one store knows of the setting; asked again when it is ASKED_AGAIN seconds old.
+    """Whether a history is kept, as far as one store knows; asked again when that is ASKED_AGAIN seconds old.
 
-    A role that may not read the setting makes no entries, and removes messages as ever.
+    A role that may not read the setting makes no entries, and removes messages as before.
     """
 
     def __init__(self, tables: OperatingTables, dialect: StoreDialect, version: KnownVersion) -> None:

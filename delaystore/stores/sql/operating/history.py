@@ -48,7 +48,7 @@ class HistoryQueries(OperatorQueries):
         bound.parts.history.note(wanted)
 
     def history_status(self) -> HistoryStatus:
-        """The sizes are those that the database knows."""
+        """The database keeps the sizes in its catalog."""
         if not self._is_there:
             return HistoryStatus()
         setting = self._setting()
