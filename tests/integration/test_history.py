@@ -4,10 +4,12 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from secrets import token_hex
+from threading import Barrier
 from typing import Any, Final
 
 import psycopg
@@ -164,6 +166,20 @@ def test_a_running_dispatcher_begins_the_history_before_its_first_pass(store: Sq
     with running(a_dispatcher(store, transport)):
         wait_until(lambda: len(entries(store)) == 300)
     assert store.count() == 0
+
+
+def test_dispatchers_that_start_at_the_same_time(store: SqlDelayedMessageStore, database_url: str) -> None:
+    with ExitStack() as stack, ThreadPoolExecutor(4) as threads:
+        stores = [stack.enter_context(opened(database_url)) for _ in range(4)]
+        gate = Barrier(4)
+
+        def begin(each: SqlDelayedMessageStore) -> None:
+            each.history_status()
+            gate.wait()
+            each.keep_history(DAY)
+
+        list(threads.map(begin, stores))
+    assert store.history_status().kept == DAY
 
 
 def test_a_dispatcher_without_the_setting_leaves_the_history_on_and_zero_ends_it(
@@ -566,7 +582,7 @@ def test_a_role_that_does_not_own_the_history_uses_the_default_partition(
 
 
 def test_a_role_without_rights_on_the_new_tables_removes_messages_as_before(
-    postgresql: PostgreSQLDatabases, postgresql_url: str
+    postgresql: PostgreSQLDatabases, postgresql_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     role = f"history_stranger_{token_hex(4)}"
     url = postgresql.create_role(role, "secret", postgresql_url)
@@ -579,6 +595,7 @@ def test_a_role_without_rights_on_the_new_tables_removes_messages_as_before(
         store.initialize("sales", TransactionMode.NONE)
         assert store.cancel("a") is ManagementOutcome.DONE
         assert endings(owner) == {}
+        assert "may not read sales_delayed_settings; grant SELECT on that table" in caplog.text
         execute(postgresql_url, f"GRANT SELECT ON sales_delayed_settings TO {role}")
         other = SqlDelayedMessageStore(url)
         other.initialize("sales", TransactionMode.NONE)

@@ -1,6 +1,7 @@
 """Objects that the connections of one store share, its clock among them."""
 
 import json
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from delaystore.stores.sql.rows import to_row
 from delaystore.stores.sql.schema import OperatingTables
 from delaystore.stores.sql.setup import HISTORIC, KnownVersion
 
+log = logging.getLogger("delaystore.stores.sql")
 FRESH_FOR: Final = 10.0
 """Seconds for which an answer is carried on."""
 _READING: Final = "delaystore_clock"
@@ -159,7 +161,7 @@ class KnownHistory:
     def __init__(self, tables: OperatingTables, dialect: StoreDialect, version: KnownVersion) -> None:
         self._tables, self._dialect, self._version = tables, dialect, version
         self._ask_from = 0.0
-        self._is_kept = False
+        self._is_kept = self._is_logged = False
 
     @property
     def may_be_kept(self) -> bool:
@@ -188,6 +190,13 @@ class KnownHistory:
         except DBAPIError as error:
             if self._dialect.fault(error) is not Fault.PERMISSION:
                 raise
+            if not self._is_logged:
+                log.warning(
+                    "messages that this role removes get no entries in the history, as it may not read %s; grant "
+                    "SELECT on that table",
+                    settings.fullname,
+                )
+            self._is_logged = True
             return None
         return None if value is None else HistorySetting.of(value)
 

@@ -5,7 +5,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, delete, or_, select
+from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
 
 from delaystore.errors import StoreSetupError
 from delaystore.message import Position, failures_in
@@ -44,7 +45,7 @@ class HistoryQueries(OperatorQueries):
             wanted = HistorySetting(kept, since or bound.now() + timedelta(seconds=ASKED_AGAIN))
         if wanted != before and wanted is not None:
             self.begin_writing()
-            self.upsert(self._tables.settings, {"name": HISTORY}, {"value": wanted.text()})
+            self._put(wanted)
         bound.parts.history.note(wanted)
 
     def history_status(self) -> HistoryStatus:
@@ -126,6 +127,18 @@ class HistoryQueries(OperatorQueries):
             name = partial(history_partition_name, self._sql.table.name, dialect=self._dialect)
             with translated_errors():
                 self._dialect.partition_history(bound.connection, self._tables.history, name, bound.now(), setting.kept)
+
+    def _put(self, setting: HistorySetting) -> None:
+        settings, connection = self._tables.settings, self._bound.connection
+        with translated_errors():
+            changing = update(settings).where(settings.c.name == HISTORY).values(value=setting.text())
+            if connection.execute(changing).rowcount:
+                return
+            try:
+                with self._dialect.savepoint(connection):
+                    connection.execute(insert(settings), {"name": HISTORY, "value": setting.text()})
+            except IntegrityError:  # dispatchers that start at the same time do this at the same time
+                connection.execute(changing)
 
     @property
     def _order(self) -> list[ColumnElement[Any]]:
