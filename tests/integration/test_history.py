@@ -336,6 +336,24 @@ def test_entries_are_in_the_callers_transaction(store: SqlDelayedMessageStore, d
     assert endings(store) == {"a": Ending.CANCELLED, "c": Ending.REPLACED}
 
 
+@pytest.mark.parametrize("own", ["0", "3s", "1min"])
+def test_a_replacement_leaves_the_callers_limit_for_locks(
+    postgresql_store: SqlDelayedMessageStore, prepared_postgresql_url: str, own: str
+) -> None:
+    postgresql_store.keep_history(DAY)
+    with (
+        DelayedDelivery("sales", SqlDelayedMessageStore(prepared_postgresql_url)) as delivery,
+        closing(own_connection(prepared_postgresql_url)) as connection,
+    ):
+        connection.execute(f"SET lock_timeout = '{own}'")
+        enlisted = delivery.enlist(connection)
+        for number in range(2):
+            enlisted.send("billing", b"", delay=60, message_id=f"m{number}", key="k", on_key="replace")
+            assert connection.execute("SHOW lock_timeout").fetchone() == (own,)
+        connection.commit()
+    assert endings(postgresql_store) == {"m0": Ending.REPLACED}
+
+
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg", "aiosqlite", "aiomysql", "asyncmy"])
 def test_a_history_on_an_event_loop(request: pytest.FixtureRequest, driver: str) -> None:
     kind = {"aiosqlite": "sqlite_url"}.get(driver, "mariadb_url" if "my" in driver else "postgresql_url")

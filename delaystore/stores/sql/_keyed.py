@@ -213,7 +213,7 @@ class OneStatement(Keyed):
         """The message of the key, locked; None: there is none. Waits for who has it, as long as our timeout lasts."""
         self._dialect.begin_writing(connection)
         timeout = min(self.timeout, time_left())
-        with self._explained(message), self._apart(connection), self._dialect.lock_wait(connection, timeout):
+        with self._explained(message), self._dialect.brief_wait(connection, timeout):
             row = connection.execute(self._lock, {"key": message.key}).first()
         if row is None:
             return None

@@ -668,6 +668,12 @@ class StoreDialect(SqlDialect):
             if restoring is not None and not connection.invalidated:
                 _restore(connection, restoring)
 
+    @contextmanager
+    def brief_wait(self, connection: Connection, seconds: float) -> Iterator[None]:
+        """A savepoint in which statements wait no longer than `seconds` for a lock; the limit ends with the block."""
+        with self.savepoint(connection), self.lock_wait(connection, seconds):
+            yield
+
     @abstractmethod
     def limit_lock_wait(self, connection: Connection, seconds: float) -> str | None:
         """Set the limit of `lock_wait`; returns the statement that undoes it; None: the transaction's end does."""

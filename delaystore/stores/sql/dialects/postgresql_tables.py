@@ -211,6 +211,13 @@ class PostgreSqlTables(StoreDialect, BulkTables):
 
     @override
     @contextmanager
+    def brief_wait(self, connection: Connection, seconds: float) -> Iterator[None]:
+        """Restores the caller's own limit, which would otherwise be ours until its transaction ends."""
+        with self.savepoint(connection), limited_lock_wait(connection, milliseconds(seconds)):
+            yield
+
+    @override
+    @contextmanager
     def brief_savepoint(self, connection: Connection, seconds: float) -> Iterator[None]:
         with self.savepoint(connection), limited_lock_wait(connection, milliseconds(seconds), exactly=True):
             yield
