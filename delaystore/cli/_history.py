@@ -135,13 +135,17 @@ def _show(life: MessageLife, status: HistoryStatus, *, wide: bool, as_json: bool
         print_document(life.as_dict())
         return
     rows = [(time_text(at), *cells) for at, *cells in sorted(_events(life), key=itemgetter(0))]
+    if (message := life.message) is not None:
+        due, again = time_text(unmarked(message)), time_text(message.next_attempt)
+        until = ("when resumed", "its destination is paused") if message.is_parked else (again, f"due {due}")
+        rows.append((until[0], "waits", "", f"for {message.destination}; {until[1]}"))
     print_table(("when", "what", "by", "details"), rows, unbroken=("when", "what"), wide=wide)
     if life.message is None and not life.entries:
         print_note(_reach(status))
 
 
 def _events(life: MessageLife) -> Iterator[tuple[datetime, str, str, str]]:
-    """When, what, by whom, and details; at the same time, the cause first."""
+    """When, what, by whom, and details, of all that has happened; at the same time, the cause first."""
     if life.sent is not None:
         yield life.sent, "sent", "", ""
     for change in reversed(life.changes):
@@ -149,10 +153,8 @@ def _events(life: MessageLife) -> Iterator[tuple[datetime, str, str, str]]:
     for entry in reversed(life.entries):
         yield from _failed(entry.failures)
         yield entry.ended, entry.ending.value, entry.by or "", "; ".join(_details(entry))
-    if (message := life.message) is not None:
-        yield from _failed(message.failures)
-        when = "its destination is paused" if message.is_parked else f"next attempt {time_text(message.next_attempt)}"
-        yield unmarked(message), "due", "", f"waits for {message.destination}; {when}"
+    if life.message is not None:
+        yield from _failed(life.message.failures)
 
 
 def _failed(failures: Sequence[FailedAttempt]) -> Iterator[tuple[datetime, str, str, str]]:
