@@ -149,7 +149,8 @@ def _events(life: MessageLife) -> Iterator[tuple[datetime, str, str, str]]:
     if life.sent is not None:
         yield life.sent, "sent", "", ""
     for change in reversed(life.changes):
-        yield change.at, change.action, change.by, f"{change.about}{f' (by {change.way})' if change.way else ''}"
+        how = [change.about.removeprefix(f"message {life.message_id} "), *([f"({change.way})"] if change.way else [])]
+        yield change.at, change.action, change.by, " ".join(how)
     for entry in reversed(life.entries):
         yield from _failed(entry.failures)
         yield entry.ended, entry.ending.value, entry.by or "", "; ".join(_details(entry))

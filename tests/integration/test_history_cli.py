@@ -155,7 +155,8 @@ def test_the_life_of_a_message_is_a_timeline(run: CommandLine, store: SqlDelayed
     _, sent, change, _, delivered = told.out.splitlines()
     assert sent.startswith(time_text(store.now())[:10])
     assert " ada  " in change
-    assert change.endswith(" (by cli)")
+    assert "  from " in change
+    assert change.endswith(" (cli)")
     assert "  destination full; due " in delivered
     assert delivered.endswith(" late; 2 attempts; key order 7")
     document = run("history", message_id, "--json").document
