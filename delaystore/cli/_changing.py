@@ -11,6 +11,7 @@ import typer
 from typing_extensions import override
 
 from delaystore.cli._commands import add_commands, plain_group
+from delaystore.cli._history import last_ending
 from delaystore.cli._options import (
     At,
     DelayOption,
@@ -327,11 +328,11 @@ def cancel(
         requests = [CancelRequest(message_id=each.get("message_id"), key=each.get("key")) for each in named]
         results = operations.do_all(requests)  # in one transaction: after a mistake, none is cancelled
         outcomes = [(each, result.outcome) for each, result in zip(named, results, strict=True)]
-    if as_json:
-        print_document({"results": [{**each, "outcome": outcome.value} for each, outcome in outcomes]})
-    else:
-        for each, outcome in outcomes:
-            _report(outcome, each, "cancelled")
+        if as_json:
+            print_document({"results": [{**each, "outcome": outcome.value} for each, outcome in outcomes]})
+        else:
+            for each, outcome in outcomes:
+                _report(opened, outcome, each, "cancelled")
     _exit_unless_done(*(outcome for _, outcome in outcomes))
 
 
@@ -388,18 +389,19 @@ def reschedule(
             return
         named = id_or_key(message_id, key)
         outcome = operations.reschedule_one(message_id, key=key, **when)
-    if as_json:
-        print_document({**named, "outcome": outcome.value})
-    else:
-        _report(outcome, named, "rescheduled")
+        if as_json:
+            print_document({**named, "outcome": outcome.value})
+        else:
+            _report(opened, outcome, named, "rescheduled")
     _exit_unless_done(outcome)
 
 
-def _report(outcome: ManagementOutcome, named: Mapping[str, str], done: str) -> None:
+def _report(opened: "OpenedEndpoint", outcome: ManagementOutcome, named: Mapping[str, str], done: str) -> None:
     if outcome is ManagementOutcome.DONE:
         print_line(f"{done}: {_name(named)}")
     else:
-        print_note(f"{_WHY_NOT[outcome]}: {_name(named)}")
+        ending = last_ending(opened, named) if outcome is ManagementOutcome.NOT_FOUND else ""
+        print_note(f"{_WHY_NOT[outcome]}: {_name(named)}{ending}")
 
 
 def _name(named: Mapping[str, str]) -> str:

@@ -15,6 +15,7 @@ from delaystore.cli._options import (
     AuditOption,
     DispatchedEndpoint,
     FailFast,
+    HistoryOption,
     JsonOption,
     MetricsDestinations,
     MetricsOption,
@@ -116,6 +117,7 @@ class DispatcherOptions:
     on_expired: OnExpiredOption = _DEFAULTS.on_expired
     audit: AuditOption = _DEFAULTS.audit
     retention: Retention = "90d"
+    history: HistoryOption = None
 
     def settings(self) -> DelayedDeliverySettings:
         """The same as settings. Raises ConfigurationError, which names the option."""
@@ -131,6 +133,7 @@ class DispatcherOptions:
                 on_expired=self.on_expired,
                 audit=self.audit,
                 retention=parse_duration(self.retention, "--retention"),
+                history=None if self.history is None else parse_duration(self.history, "--history"),
             )
 
 

@@ -9,7 +9,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "Failed messages": "errors",
     "Destinations": "destinations pause resume limit",
     "Run": "serve dispatch ingress control web",
-    "Monitor": "status health endpoints operations loads changes",
+    "Monitor": "status health endpoints operations loads changes history",
     "Move data": "load migrate cascade",
 }
 """The sections of `delaystore --help`, with their commands."""
@@ -72,7 +72,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "Delivery": "--once --batch-size --number-of-retries --error-queue --exactly-once --poll-interval "
         "--handover-horizon --on-expired",
         "Monitoring": "--metrics --metrics-destinations --name --verbose",
-        "Control": "--audit --retention --fail-fast",
+        "Control": "--audit --retention --history --fail-fast",
     },
     "serve": {
         "Configuration": "--config --check --print-config --print-systemd",
@@ -101,6 +101,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "Control": "--dry-run --yes --actor",
     },
     "export": {"Select": _FILTERS, "Control": "--format --after --continue --dry-run"},
+    "history": {"Select": "--key --destination --since --until --outcome", "Pages": "--after --limit --wide"},
     "errors list": {
         "Select": _ERROR_FILTERS,
         "Pages": "--messages --limit --skip --examine --wide",
@@ -138,7 +139,7 @@ REFERENCES: Final[Mapping[str, tuple[str, str, str]]] = {
     "serve": (
         "Dispatcher",
         "--batch-size --number-of-retries --error-queue --exactly-once --poll-interval --handover-horizon --on-expired "
-        "--audit --retention",
+        "--audit --retention --history",
         "delaystore dispatch --help",
     ),
 }
@@ -182,6 +183,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "limit": ("limit billing --max-rate 200/s", "limit billing --max-rate none"),
     "destinations": ("destinations", "destinations --backlog"),
     "changes": ("changes --limit 20",),
+    "history": ("history invoice-7", "history --destination billing --outcome failed --since 2027-01-01T00:00Z"),
     "receive": ("receive billing --limit 10",),
     "status": ("status", "status --watch --interval 5s"),
     "endpoints": ("endpoints",),
@@ -248,6 +250,7 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     "send": {1: "--file: the dry run would fail, or the load had other numbers of rows"},
     "load": {1: _NOT_LOADED},
     "show": {1: "The message does not exist"},
+    "history": {1: "Nothing is known of the message or the key"},
     "cancel": {
         0: "All cancelled",
         1: "A message is being dispatched, it or its load does not exist, the operation was abandoned, or you declined",
@@ -366,7 +369,7 @@ A time is in ISO 8601, with its offset from UTC. delaystore refuses a time witho
   2027-01-31T08:00Z  The same time in UTC
 
 For the due time, pass either --delay DURATION or --at TIME. For a range, pass --due-after TIME (at that time or later),
---due-before TIME (earlier than that time), or both.
+--due-before TIME (earlier than that time), or both. history takes --since TIME and --until TIME in the same way.
 """,
     "filters": """
 Select waiting messages by filters.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from delaystore.cli._history import last_ending
 from delaystore.cli._options import (
     FilterOptions,
     JsonOption,
@@ -199,12 +200,13 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show one waiting message."""
-    id_or_key(message_id, key)
+    wanted = id_or_key(message_id, key)
     with where.open() as opened:
         message = opened.delivery.get(message_id, key=key)
+        ending = last_ending(opened, wanted) if message is None else ""
     if message is None:
         named = repr(message_id) if key is None else f"with the key {key!r}"
-        print_note(f"not found: no message {named} waits here")
+        print_note(f"not found: no message {named} waits here{ending}")
         raise typer.Exit(1)
     if body:
         write_bytes(message.body)

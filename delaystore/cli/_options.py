@@ -180,6 +180,14 @@ AuditOption = Annotated[
 Retention = Annotated[
     str, typer.Option(metavar="DURATION", help="Time for which the store keeps its audit trail and ended operations.")
 ]
+HistoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--history",
+        metavar="DURATION",
+        help="Time for which the store keeps an entry of each message that has left it; 0: make no more.",
+    ),
+]
 At = Annotated[
     str | None,
     typer.Option("--at", metavar="TIME", help="Due time with offset: 2027-01-31T09:00:00+01:00."),

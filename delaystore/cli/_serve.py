@@ -154,6 +154,7 @@ def serve(
                         "error_queue": of.error_queue,
                         "audit": of.audit.value,
                         "retention": of.retention,
+                        "history": of.history,
                         "ingress": {name: {} for name in ingress or ()},
                         "control": {"enabled": control},
                         "dispatcher": {

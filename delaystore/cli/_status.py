@@ -13,7 +13,7 @@ from delaystore.cli._options import DEFAULT_ERROR_QUEUE, DispatchedEndpoint, End
 from delaystore.cli._output import about, print_document, printable, table_lines, write
 from delaystore.errors import ConfigurationError, StoreError
 from delaystore.stores.documents import LatenessHistogram
-from delaystore.text import duration_text, limit_text, named, rate_text, time_text, up_to
+from delaystore.text import duration_text, limit_text, named, rate_text, roughly, time_text, up_to
 
 if TYPE_CHECKING:
     from delaystore.cli._options import OpenedEndpoint
@@ -196,6 +196,10 @@ def _facts(report: StoreReport, criteria: "HealthCriteria") -> Iterator[tuple[st
     if report.problem is None or seen.error_queue_depth is not None:
         yield "error queue", _error_queue(seen)
     yield from _rejected(seen)
+    if seen.history is not None and seen.history.kept is not None:
+        size = "" if seen.history.entries is None else f", {roughly(seen.history.entries)} entries"
+        yield "history", f"since {time_text(seen.history.since)}, kept for {duration_text(seen.history.kept)}{size}"
+    yield from (("history", gap) for gap in seen.history_gaps)
     for running in seen.operations or ():
         changed = f"{running.changed:,} changed so far, by {running.by}"
         hint = f"; if no process works on it, {running.resume_command}"

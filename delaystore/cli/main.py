@@ -21,6 +21,7 @@ from delaystore.cli._errors import errors_app
 from delaystore.cli._export import export
 from delaystore.cli._health import health
 from delaystore.cli._help import HelpedRoot, explain, variables
+from delaystore.cli._history import history
 from delaystore.cli._ingress import ingress_app
 from delaystore.cli._load import load
 from delaystore.cli._loads import loads_app
@@ -190,6 +191,7 @@ add_commands(
         "limit": limit,
         "destinations": destinations,
         "changes": changes,
+        "history": history,
         "receive": receive,
         "status": status,
         "endpoints": endpoints,

@@ -10,7 +10,7 @@ from secrets import token_hex
 from time import monotonic, sleep
 from typing import Final
 
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, StoreSetupError
 from delaystore.filters import MessageFilter, Shift
 from delaystore.message import (
     DelayedMessage,
@@ -685,6 +685,28 @@ class Operations:
         with self._access.call("asking for the size of the history"):
             return store.history_status()
 
+    def history_of(
+        self, message_id: str | None = None, *, key: str | None = None, limit: int = 100
+    ) -> Sequence[HistoryEntry]:
+        """Look up how messages of one id, or of one key, have left the store.
+
+        Args:
+            message_id: Their id; or else give `key`.
+            key: Their key; or else give `message_id`.
+            limit: The largest number of entries.
+
+        Returns:
+            The entries of the history, the newest first. None, where the store cannot keep one, or its tables are of an
+            earlier release.
+
+        """
+        store = self._access.store
+        if not isinstance(store, StoreWithHistory):
+            return ()
+        with self._access.call("looking up the history"), suppress(StoreSetupError):
+            return store.history(HistoryFilter(message_id=message_id, key=key), limit=limit).entries
+        return ()
+
     def life(self, message_id: str) -> MessageLife:
         """All that the store knows of one message: whether it waits, who changed it, and how it left the store.
 
@@ -692,16 +714,14 @@ class Operations:
             message_id: The message.
 
         Returns:
-            The life, without entries where the store keeps no history.
+            The life, without entries where the store has none.
 
         """
         check_message_id(message_id)
         store = self._access.operable()
-        entries: Sequence[HistoryEntry] = ()
         with self._access.call("looking up a message's life"):
             message, changes = store.get(message_id), store.changes_of(message_id)
-            if isinstance(store, StoreWithHistory) and store.history_status().kept is not None:
-                entries = store.history(HistoryFilter(message_id=message_id)).entries
+        entries = self.history_of(message_id)  # after the look-up: a message that leaves meanwhile is in one of them
         return MessageLife(
             message_id=message_id, sent=made_at(message_id), message=message, changes=changes, entries=entries
         )

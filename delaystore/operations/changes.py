@@ -20,6 +20,7 @@ from delaystore.message import DelayedMessage, KeyRule, OnKey
 from delaystore.processes import user_at_host
 from delaystore.settings import Audit
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.history import HistoryEntry
 from delaystore.stores.operable import AuditedKeyedStore, AuditedStore
 from delaystore.stores.records import Change, ChangeAction, DispatcherRecord, Operation, Way
 from delaystore.stores.shared import answer_about, keyed
@@ -129,6 +130,7 @@ class RequestResult:
         message_id: The id of the message that was found; None: none waits.
         message: The message that was looked up, else None.
         due_time: The new due time of a message that was rescheduled, else None.
+        history: Of a look-up, the entries of the history; None: they were not looked up.
 
     """
 
@@ -136,6 +138,7 @@ class RequestResult:
     message_id: str | None = None
     message: DelayedMessage | None = None
     due_time: datetime | None = None
+    history: Sequence[HistoryEntry] | None = None
 
 
 MOST_BYTES: Final = 16 * 2**20

@@ -23,6 +23,7 @@ from delaystore.operations._search import EndpointAccess
 from delaystore.processes import off_the_loop, on_a_loop
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.documents import LatenessHistogram, field, percentiles, record
+from delaystore.stores.history import HistoryStatus, StoreWithHistory
 from delaystore.stores.operable import OperableDelayedMessageStore, StoreWithLoads
 from delaystore.stores.records import Activity, Destination, DispatcherRecord, IngressRecord, Operation, OperationState
 from delaystore.text import counted, duration_text, overdue_text, up_to
@@ -105,6 +106,7 @@ class Overview:
         dispatchers: Dispatchers that live.
         ingresses: Ingresses that live, and for each queue that has none any more the last one.
         activity: What dispatchers did in the last hour, by minute; idle minutes are left out.
+        history: Whether a history is kept, since when, and its size; None also: the store cannot keep one.
         error_queue_depth: Messages in the error queue, as the transport says, or else the dispatchers.
         error_queue_seen: When the broker said so.
         operable: False: the store's tables are of an earlier release; None also: it offers no operations.
@@ -130,6 +132,7 @@ class Overview:
     dispatchers: Sequence[DispatcherRecord] | None = None
     ingresses: Sequence[IngressRecord] | None = None
     activity: Sequence[Activity] | None = None
+    history: HistoryStatus | None = None
     error_queue_depth: int | None = None
     error_queue_seen: datetime | None = None
     operable: bool | None = None
@@ -181,6 +184,16 @@ class Overview:
         return None if self.destinations is None else [each for each in self.destinations if each.max_rate is not None]
 
     @property
+    def history_gaps(self) -> Sequence[str]:
+        """Why messages get no entry in the history that is kept, a clause with its remedy each."""
+        is_kept = self.history is not None and self.history.kept is not None
+        return [
+            f"dispatcher {each.name} (release {each.version}) makes no entries of the history; upgrade it"
+            for each in self.dispatchers or ()
+            if is_kept and not each.makes_entries
+        ]
+
+    @property
     def store_problem(self) -> str | None:
         """Why the store cannot say how it is, or is unavailable; None: it can, and nothing is known to hinder it."""
         return self.problem if self.now is None else self.read_only or "; ".join(self.blocking_defects) or None
@@ -225,6 +238,7 @@ class Overview:
             "lateness": field(self.lateness),
             "expired": self.expired,
             "activity": activity,
+            "history": field(self.history),
             "store": self.problem or self.store_problem,
             "operable": self.operable,
         }
@@ -265,6 +279,7 @@ class Overview:
             for name, state in each.breakers.items():
                 if state == BreakerState.TRIGGERED:
                     yield f"The {who} has a triggered breaker: {name}."
+        yield from (f"The {gap}." for gap in self.history_gaps)
 
     def _of_ingress(self, ingress: IngressRecord) -> Iterator[str]:
         who = f"ingress of {ingress.queue!r} (process {ingress.pid} on {ingress.host})"
@@ -432,6 +447,8 @@ def _questions(
             lambda: [each for each in store.operations() if each.state is OperationState.RUNNING],
         )
         yield "activity", "what was dispatched in the last hour", lambda: store.activity(now - _HOUR)
+        if isinstance(store, StoreWithHistory):
+            yield "history", "whether a history is kept", store.history_status
     if isinstance(store, ManagedDelayedMessageStore):
         yield "waiting", "how many messages wait", store.estimate_count
     if isinstance(store, OperableDelayedMessageStore) and operable:

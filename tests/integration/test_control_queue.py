@@ -20,7 +20,7 @@ from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.transports import InMemoryTransport
 from tests.dispatching import wait_until
 from tests.integration.asking import ENDPOINT, QUEUE, Asker, opened_delivery, reading, running
-from tests.integration.sql_stores import connected
+from tests.integration.sql_stores import connected, opened
 from tests.servers import PostgreSQLDatabases, RabbitMQ
 
 LATER = datetime(2040, 1, 31, 9, tzinfo=UTC)
@@ -168,8 +168,60 @@ def test_a_message_is_looked_up_as_the_json_api_shows_it(asker: Asker, delivery:
     }
     for named in (message_id, {"key": "k"}):
         answer = asker.ask({"get": named})
-        assert answer == {"outcome": "done", "message_id": message_id, "message": expected}
-    assert asker.ask({"get": "nobody"}) == {"outcome": "not_found", "message_id": None, "message": None}
+        assert answer == {"outcome": "done", "message_id": message_id, "message": expected, "history": None}
+    nothing = {"outcome": "not_found", "message_id": None, "message": None, "history": None}
+    assert asker.ask({"get": "nobody"}) == nothing
+
+
+def test_the_history_of_a_message_is_answered(prepared_postgresql_url: str, rabbitmq_url: str) -> None:
+    with opened_delivery(prepared_postgresql_url) as delivery, Asker(rabbitmq_url) as asker:
+        keep_history(prepared_postgresql_url)
+        with running(delivery, rabbitmq_url) as control:
+            wait_until(lambda: control.health().connected)
+            for number in range(12):
+                delivery.send("billing", b"pay", delay=3600, key="order 7", message_id=f"m-{number}")
+                assert asker.ask({"cancel": f"m-{number}"}, app_id="till")["outcome"] == "done"
+            answer = asker.ask({"get": "m-11"})
+            (entry,) = answer.pop("history")
+            assert answer == {"outcome": "not_found", "message_id": None, "message": None}
+            assert (entry["message_id"], entry["outcome"], entry["key"]) == ("m-11", "cancelled", "order 7")
+            assert entry["by"] == "application till, by the control queue"
+            by_key = asker.ask({"get": {"key": "order 7"}})["history"]
+            assert [each["message_id"] for each in by_key] == [f"m-{number}" for number in range(11, 1, -1)]
+            waiting = asker.ask({"get": delivery.send("billing", b"pay", delay=3600)})
+            assert (waiting["message"]["destination"], waiting["history"]) == ("billing", [])
+            assert asker.ask({"get": "nobody"})["history"] == []
+
+
+def test_a_history_that_cannot_be_read_hinders_no_change(
+    delivery: DelayedDelivery, postgresql: PostgreSQLDatabases, prepared_postgresql_url: str, rabbitmq_url: str
+) -> None:
+    keep_history(prepared_postgresql_url)
+    url = postgresql.create_role(role := f"writer_{token_hex(4)}", "secret", prepared_postgresql_url)
+    with connected(prepared_postgresql_url) as connection:
+        tables = "ALL TABLES IN SCHEMA public"
+        connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {role}"))
+        connection.execute(text(f"REVOKE SELECT ON sales_delayed_history FROM {role}"))
+    delivery.send("billing", b"pay", delay=3600, message_id="a")
+    delivery.send("billing", b"pay", delay=3600, message_id="b")
+    settings = DelayedDeliverySettings(automatic_setup=False)
+    with (
+        closing(DelayedDelivery(ENDPOINT, SqlDelayedMessageStore(url), settings=settings)) as other,
+        running(other, rabbitmq_url) as control,
+        Asker(rabbitmq_url) as asker,
+    ):
+        wait_until(lambda: control.health().connected)
+        sent = [asker.send(request) for request in ({"cancel": "a"}, {"get": "b"}, {"get": "a"})]
+        cancelled, waiting, gone = (asker.wait(each) for each in sent)
+        assert cancelled["outcome"] == "done"
+        assert (waiting["message"]["message_id"], waiting["history"]) == ("b", None)
+        assert (gone["outcome"], gone["history"]) == ("not_found", None)
+    assert [entry.ending for entry in delivery.history("a")] == ["cancelled"]
+
+
+def keep_history(url: str) -> None:
+    with opened(url) as store:
+        store.keep_history(timedelta(days=30))
 
 
 def test_bodies_may_be_hidden(delivery: DelayedDelivery, rabbitmq_url: str) -> None:

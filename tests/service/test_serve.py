@@ -49,6 +49,17 @@ def test_one_endpoint_by_options_dispatches_and_has_a_page_and_metrics(postgresq
     assert "Traceback" not in "\n".join(service.lines)
 
 
+def test_a_service_keeps_the_history_of_its_file(sqlite_url: str, tmp_path: Path) -> None:
+    table = endpoint("sales", sqlite_url, sqlite_url, 'history = "30d"')
+    with serving("--config", str(write(tmp_path / "delaystore.toml", table))) as service:
+        service.wait_until_ready()
+        with sending("sales", sqlite_url) as delivery:
+            wait_until(lambda: delivery.operations.history_status().kept == timedelta(days=30), "the setting")
+            delivery.send("nowhere", b"pay me", delay=0, message_id="gone")
+            wait_until(lambda: [each.ending for each in delivery.history("gone")] == ["failed"], "the entry")
+        assert service.stop() == 0
+
+
 @pytest.mark.long
 def test_several_endpoints_have_a_page_each(
     sqlite_url: str, postgresql_url: str, rabbitmq_url: str, tmp_path: Path

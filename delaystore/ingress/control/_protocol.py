@@ -198,7 +198,7 @@ class Reschedule(ControlCommand[RescheduleFields]):
 
 
 class Get(ControlCommand[GetFields]):
-    """Look a waiting message up. `with_bodies`: whether the answer holds its body."""
+    """Look a message up, and its history. `with_bodies`: whether the answer holds the body of one that waits."""
 
     name = "get"
     fields = GetFields
@@ -209,7 +209,9 @@ class Get(ControlCommand[GetFields]):
 
     @override
     def answer(self, result: RequestResult) -> dict[str, Any]:
-        return {**super().answer(result), "message": None if result.message is None else self._shown(result.message)}
+        message = None if result.message is None else self._shown(result.message)
+        history = None if result.history is None else [each.as_dict() for each in result.history]
+        return {**super().answer(result), "message": message, "history": history}
 
     def _shown(self, message: DelayedMessage) -> dict[str, Any]:
         """As the JSON API shows it; without a body that is too long, or is to be hidden."""

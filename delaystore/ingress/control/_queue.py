@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -34,6 +34,7 @@ from delaystore.ingress.control._protocol import (
 )
 from delaystore.ingress.control._replies import ControlState, Replies, sender_of
 from delaystore.operations import Operations
+from delaystore.operations.changes import LookUpRequest, MessageRequest, RequestResult
 from delaystore.settings import CriticalErrorAction
 from delaystore.stores.records import Way
 from delaystore.text import MAX_SHORT_STRING_BYTES, control_character
@@ -55,6 +56,12 @@ class ControlRequest(NamedTuple):
     by: str
 
 
+ENTRIES: Final = 10
+"""Entries of the history that an answer has, at most."""
+_HISTORY_ASKED_AGAIN: Final = 5.0
+"""Seconds after which the store is asked again whether it keeps a history."""
+
+
 class RequestAnswerer:
     """Does requests with the store of `operations`. Used by one thread.
 
@@ -71,6 +78,8 @@ class RequestAnswerer:
         self._operations = operations.acting_as(way=Way.CONTROL)
         self._on_rescheduled = on_rescheduled
         self._protocol = Protocol(operations.endpoint, with_bodies=with_bodies)
+        self._keeps_history = False
+        self._ask_history_from = 0.0
 
     def answer(self, requests: Sequence[ControlRequest]) -> Sequence[Answer]:
         """Do the first of `requests`, one at least, in one transaction, and return the answers to these.
@@ -104,10 +113,31 @@ class RequestAnswerer:
             if isinstance(one, Answer):
                 answers.append(one)
             elif (result := next(results, None)) is not None:
-                answers.append(one.answer(result))
+                answers.append(one.answer(self._with_history(one.request, result)))
             else:
                 break  # as many were done as bodies fit into memory
         return answers
+
+    def _with_history(self, request: MessageRequest, result: RequestResult) -> RequestResult:
+        """The result of a look-up with the entries of the history.
+
+        Without them, where none is kept, or the store fails: the changes of the same batch are made, and the batch must
+        not be tried again.
+        """
+        if not isinstance(request, LookUpRequest):
+            return result
+        try:
+            if time.monotonic() >= self._ask_history_from:
+                self._ask_history_from = time.monotonic() + _HISTORY_ASKED_AGAIN
+                self._keeps_history = self._operations.history_status().kept is not None
+            if not self._keeps_history:
+                return result
+            found = self._operations.history_of(request.message_id, key=request.key, limit=ENTRIES)
+        except DelaystoreError as error:
+            self._keeps_history = False
+            logger.debug("cannot look up the history: %s; answers lack it for some seconds", error)
+            return result
+        return replace(result, history=found)
 
     def _tell(self, due_times: Sequence[datetime]) -> None:
         if due_times and self._on_rescheduled is not None:

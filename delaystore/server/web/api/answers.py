@@ -253,6 +253,7 @@ OverviewAnswer = struct(
         "lateness": dict[str, Any] | None,
         "expired": Annotated[NaturalNumber | None, Meta(description="In the last hour.")],
         "activity": list[Any] | None,
+        "history": dict[str, Any] | None,
         "store": Annotated[
             str | None, Meta(description="Why the store does not answer or cannot be written; null: it can.")
         ],
