@@ -12,6 +12,7 @@ from delaystore.cli._broker import BrokerUrl, require_broker
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     READING,
+    AddedHeadersOption,
     AuditOption,
     DispatchedEndpoint,
     FailFast,
@@ -114,6 +115,7 @@ class DispatcherOptions:
         ),
     ] = "0s"
     on_expired: OnExpiredOption = _DEFAULTS.on_expired
+    added_headers: AddedHeadersOption = None
     audit: AuditOption = _DEFAULTS.audit
     retention: Retention = "90d"
 
@@ -129,6 +131,7 @@ class DispatcherOptions:
                 poll_interval=_longest_sleep(self.poll_interval),
                 handover_horizon=parse_duration(self.handover_horizon, "--handover-horizon"),
                 on_expired=self.on_expired,
+                added_headers=self.added_headers or (),
                 audit=self.audit,
                 retention=parse_duration(self.retention, "--retention"),
             )

@@ -70,7 +70,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "dispatch": {
         "Delivery": "--once --batch-size --number-of-retries --error-queue --exactly-once --poll-interval "
-        "--handover-horizon --on-expired",
+        "--handover-horizon --on-expired --added-headers",
         "Monitoring": "--metrics --metrics-destinations --name --verbose",
         "Control": "--audit --retention --fail-fast",
     },
@@ -138,7 +138,7 @@ REFERENCES: Final[Mapping[str, tuple[str, str, str]]] = {
     "serve": (
         "Dispatcher",
         "--batch-size --number-of-retries --error-queue --exactly-once --poll-interval --handover-horizon --on-expired "
-        "--audit --retention",
+        "--added-headers --audit --retention",
         "delaystore dispatch --help",
     ),
 }

@@ -151,6 +151,18 @@ class OperableTransaction(DelayedMessageStore):
         """
         return {}
 
+    def load_ids(self, numbers: Collection[int]) -> Mapping[int, str]:  # noqa: ARG002 - for overriders
+        """Look up the ids of loads. The default is for stores that no load can fill.
+
+        Args:
+            numbers: Numbers that `loads_of` has returned.
+
+        Returns:
+            The id by number, of loads that are still known.
+
+        """
+        return {}
+
     def note_leaving(self, messages: Sequence[DelayedMessage], how: LoadChange) -> None:
         """Note for their loads how claimed messages leave the store; `remove_many` removes them afterwards.
 
