@@ -1,7 +1,7 @@
 """Settings of an endpoint's delayed delivery: frozen, and checked at construction."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -84,6 +84,24 @@ class OnExpired(StrEnum):
     """Move it to the error queue."""
 
 
+class AddedHeader(StrEnum):
+    """A header that a dispatcher adds to the messages that it forwards, where the message has none of that name."""
+
+    DUE_TIME = "due-time"
+    """When the message was due: ISO 8601 in UTC."""
+    ATTEMPT = "attempt"
+    """The number of this attempt to forward it, from 1; also attempts count that were deferred without being sent."""
+    SENT_AT = "sent-at"
+    """When the dispatcher published it, by the store's clock: ISO 8601 in UTC."""
+    LOAD = "load"
+    """The id of the load that stored it; messages of no load do not get the header."""
+
+    @property
+    def header(self) -> str:
+        """The header's name in the message."""
+        return f"delaystore.{self.value}"
+
+
 _InputT = TypeVar("_InputT")
 _StoredT = TypeVar("_StoredT")
 
@@ -146,6 +164,22 @@ class OneOf(Converted[_ChoiceT | str, _ChoiceT]):
             return choices(value)
         except ValueError:
             raise ConfigurationError(f"{self._name} must be one of {', '.join(choices)}, not {value!r}") from None
+
+
+class HeaderNames(Converted[Iterable[AddedHeader | str], tuple[AddedHeader, ...]]):
+    """Values of AddedHeader, which may be given by name, or as one text with commas; `all`: each of them."""
+
+    @override
+    def _convert(self, value: Iterable[AddedHeader | str]) -> tuple[AddedHeader, ...]:
+        try:
+            names = {str(each).strip() for each in (value.split(",") if isinstance(value, str) else value)}
+        except TypeError:
+            raise ConfigurationError(f"{self._name} must be a list of names, not {value!r}") from None
+        unknown = names - {*AddedHeader, "all", ""}
+        if unknown:
+            known = ", ".join(AddedHeader)
+            raise ConfigurationError(f"{self._name} cannot be {min(unknown)[:80]!r}; choose from {known}, or all")
+        return tuple(each for each in AddedHeader if each in names or "all" in names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +248,11 @@ class DelayedDeliverySettings:
 
     `error-queue`: move it to the error queue. `drop`: delete it, and record the number in the audit trail; a store
     without an audit trail has its messages moved to the error queue."""
+    added_headers: HeaderNames = HeaderNames(())
+    """Headers that the dispatcher adds to each message that it forwards: `due-time`, `attempt`, `sent-at`, `load`.
+
+    A list of names, or one text with commas; `all`: each of them. The header's name begins with `delaystore.`. A header
+    that the message has already stays as it is."""
     audit: OneOf[Audit] = OneOf(Audit.OPERATORS)
     """Which changes of waiting messages are recorded in the audit trail.
 

@@ -12,6 +12,7 @@ from delaystore.cli._broker import BrokerUrl, require_broker
 from delaystore.cli._options import (
     DEFAULT_ERROR_QUEUE,
     READING,
+    AddedHeadersOption,
     AuditOption,
     DispatchedEndpoint,
     FailFast,
@@ -115,6 +116,7 @@ class DispatcherOptions:
         ),
     ] = "0s"
     on_expired: OnExpiredOption = _DEFAULTS.on_expired
+    added_headers: AddedHeadersOption = None
     audit: AuditOption = _DEFAULTS.audit
     retention: Retention = "90d"
     history: HistoryOption = None
@@ -131,6 +133,7 @@ class DispatcherOptions:
                 poll_interval=_longest_sleep(self.poll_interval),
                 handover_horizon=parse_duration(self.handover_horizon, "--handover-horizon"),
                 on_expired=self.on_expired,
+                added_headers=self.added_headers or (),
                 audit=self.audit,
                 retention=parse_duration(self.retention, "--retention"),
                 history=None if self.history is None else parse_duration(self.history, "--history"),

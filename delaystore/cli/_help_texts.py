@@ -70,7 +70,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "dispatch": {
         "Delivery": "--once --batch-size --number-of-retries --error-queue --exactly-once --poll-interval "
-        "--handover-horizon --on-expired",
+        "--handover-horizon --on-expired --added-headers",
         "Monitoring": "--metrics --metrics-destinations --name --verbose",
         "Control": "--audit --retention --history --fail-fast",
     },
@@ -139,7 +139,7 @@ REFERENCES: Final[Mapping[str, tuple[str, str, str]]] = {
     "serve": (
         "Dispatcher",
         "--batch-size --number-of-retries --error-queue --exactly-once --poll-interval --handover-horizon --on-expired "
-        "--audit --retention --history",
+        "--added-headers --audit --retention --history",
         "delaystore dispatch --help",
     ),
 }

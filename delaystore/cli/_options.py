@@ -173,6 +173,12 @@ OnExpiredOption = Annotated[
     OnExpired,
     typer.Option("--on-expired", help="Result for messages whose latest delivery has passed."),
 ]
+AddedHeadersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--added-headers", metavar="NAMES", help="Headers for consumers: due-time, attempt, sent-at, load; or all."
+    ),
+]
 AuditOption = Annotated[
     Audit,
     typer.Option("--audit", help="Changes to record in the audit trail: by operators only, or also by programs."),

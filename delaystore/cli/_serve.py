@@ -165,6 +165,7 @@ def serve(
                             "poll_interval": of.poll_interval,
                             "handover_horizon": of.handover_horizon,
                             "on_expired": of.on_expired.value,
+                            "added_headers": of.added_headers,
                         },
                     }
                 },

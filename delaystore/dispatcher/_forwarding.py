@@ -4,9 +4,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -14,9 +14,13 @@ from typing import Final
 from delaystore.calls import call_paused
 from delaystore.dispatcher._context import DispatchContext
 from delaystore.dispatcher._in_flight import keep_youngest
-from delaystore.message import DelayedMessage
+from delaystore.errors import InvalidMessageError
+from delaystore.message import DelayedMessage, unmarked
+from delaystore.settings import AddedHeader
 from delaystore.stores.abc import DelayedMessageStore
-from delaystore.transports.abc import Outcome, OutcomeKind, PendingConfirm
+from delaystore.stores.documents import instant
+from delaystore.stores.operable import OperableTransaction
+from delaystore.transports.abc import Outcome, OutcomeKind, PendingConfirm, Transport
 
 logger = logging.getLogger("delaystore.dispatcher")
 MOST_SUSPENDED: Final = 1000
@@ -289,6 +293,61 @@ def _of(
     return [message for message, decision in zip(messages, decisions, strict=True) if decision is wanted]
 
 
+MOST_LOADS: Final = 1_000
+"""The most loads whose ids are remembered."""
+WithHeaders = Callable[[Sequence[DelayedMessage]], Sequence[DelayedMessage]]
+"""Makes of messages the ones to send: copies with added headers."""
+
+
+class HeaderAdder:
+    """Adds the headers of the setting `added_headers`. Threads may share it."""
+
+    def __init__(self, chosen: Sequence[AddedHeader], transport: Transport) -> None:
+        self._chosen = [(each, each.header) for each in chosen]
+        self._finds_loads = AddedHeader.LOAD in chosen
+        self._check = transport.check
+        self._load_ids: Mapping[int, str] = {}
+
+    def for_batch(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> WithHeaders:
+        """Ask the store for its time and, if chosen, for the loads of `messages`. Raises its errors."""
+        clock = tx.now() - timedelta(seconds=time.monotonic())
+        return partial(self._added, clock, self._loads_of(tx, messages) if self._finds_loads else {})
+
+    def _loads_of(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> Mapping[str, str]:
+        """The ids of the messages' loads, by message_id."""
+        if not isinstance(tx, OperableTransaction):
+            return {}
+        numbers = tx.loads_of([message.message_id for message in messages])
+        ids = self._load_ids
+        unknown = set(numbers.values()) - ids.keys()
+        if unknown:
+            ids = {**ids, **tx.load_ids(unknown)}
+            self._load_ids = ids if len(ids) <= MOST_LOADS else {}
+        return {message_id: ids[number] for message_id, number in numbers.items() if number in ids}
+
+    def _added(
+        self, clock: datetime, loads: Mapping[str, str], messages: Sequence[DelayedMessage]
+    ) -> Sequence[DelayedMessage]:
+        """Copies of `messages`. `clock`: the store's, when time.monotonic was 0."""
+        sent_at = instant(clock + timedelta(seconds=time.monotonic()))
+        return [self._with_headers(message, sent_at, loads.get(message.message_id)) for message in messages]
+
+    def _with_headers(self, message: DelayedMessage, sent_at: str | None, load: str | None) -> DelayedMessage:
+        values: Mapping[AddedHeader, object] = {
+            AddedHeader.DUE_TIME: instant(unmarked(message)),
+            AddedHeader.ATTEMPT: message.failure_count + 1,
+            AddedHeader.SENT_AT: sent_at,
+            AddedHeader.LOAD: load,
+        }
+        added = {header: values[each] for each, header in self._chosen if values[each] is not None}
+        copy = replace(message, headers={**added, **message.headers})
+        try:
+            self._check(copy)
+        except InvalidMessageError:  # there is no room for another header: the message comes first
+            return message
+        return copy
+
+
 class TransportRaisedError(Exception):
     """The transport raised where it shares the transaction (exactly once), which it may have spoilt: undo it."""
 
@@ -301,36 +360,49 @@ class Forwarder:
         self._exactly_once = context.exactly_once
         self._hands_over = bool(context.settings.handover_horizon)
         self._timeout = context.settings.dispatch_timeout.total_seconds()
+        added = context.settings.added_headers
+        self._adder = HeaderAdder(added, context.transport) if added else None
         self._sending = DestinationBreaker("the destination", time.monotonic)
         self._handing_over = DestinationBreaker("the native delay to", time.monotonic)
         self.is_presumed_lost: Final = self._sending.is_presumed_lost
 
     def forward(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> SendOutcomes:
-        """Send due messages, and hand over messages that are not due yet. Raises TransportRaisedError."""
+        """Send due messages, and hand over messages that are not due yet, all with the headers of `added_headers`.
+
+        The store is asked before anything is sent: if it fails, no message is at its destination yet. Raises
+        TransportRaisedError, and the store's errors.
+        """
+        add = None if self._adder is None else self._adder.for_batch(tx, messages)
         if not self._hands_over:
-            return self.send(tx, messages)
+            return self.send(tx, messages, add)
         now = tx.now()
         due = [message for message in messages if message.due_time <= now]
         early = [message for message in messages if message.due_time > now]
-        sent = self._sending.give(due, partial(self._send, tx), self._timeout)
-        handed_over = self._handing_over.give(early, partial(self._hand_over, now), self._timeout)
+        sent = self._sending.give(due, partial(self._send, tx, add), self._timeout)
+        handed_over = self._handing_over.give(early, partial(self._hand_over, now, add), self._timeout)
         ways = iter(sent.outcomes), iter(handed_over.outcomes)
         sent.outcomes = [next(ways[message.due_time > now]) for message in messages]
         sent.kinds |= handed_over.kinds
         sent.probes |= handed_over.probes
         return self._with_outage(sent)
 
-    def send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage]) -> SendOutcomes:
-        """Send at once. Raises TransportRaisedError."""
-        return self._with_outage(self._sending.give(messages, partial(self._send, tx), self._timeout))
+    def send(
+        self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage], add: WithHeaders | None = None
+    ) -> SendOutcomes:
+        """Send at once; `add` None: as they are. Raises TransportRaisedError."""
+        return self._with_outage(self._sending.give(messages, partial(self._send, tx, add), self._timeout))
 
     def _with_outage(self, sent: SendOutcomes) -> SendOutcomes:
         if sent.kinds - {OutcomeKind.DELIVERED}:
             sent.outage = self._transport.unavailable()
         return sent
 
-    def _send(self, tx: DelayedMessageStore, messages: Sequence[DelayedMessage], timeout: float) -> Sequence[Outcome]:
+    def _send(
+        self, tx: DelayedMessageStore, add: WithHeaders | None, messages: Sequence[DelayedMessage], timeout: float
+    ) -> Sequence[Outcome]:
         try:
+            if add is not None:
+                messages = add(messages)
             if self._exactly_once:
                 return _complete(self._transport.send(messages, tx, timeout), messages)
             with call_paused():
@@ -340,8 +412,12 @@ class Forwarder:
                 raise TransportRaisedError(f"the transport raised {type(error).__name__}: {error}") from error
             return _unconfirmed(error, messages)
 
-    def _hand_over(self, now: datetime, messages: Sequence[DelayedMessage], timeout: float) -> Sequence[Outcome]:
+    def _hand_over(
+        self, now: datetime, add: WithHeaders | None, messages: Sequence[DelayedMessage], timeout: float
+    ) -> Sequence[Outcome]:
         try:
+            if add is not None:
+                messages = add(messages)
             with call_paused():
                 return _complete(self._transport.send_delayed(messages, now, timeout), messages)
         except Exception as error:

@@ -151,6 +151,18 @@ class OperableTransaction(DelayedMessageStore):
         """
         return {}
 
+    def load_ids(self, numbers: Collection[int]) -> Mapping[int, str]:  # noqa: ARG002 - for overriders
+        """Look up the ids of loads. The default is for stores that no load can fill.
+
+        Args:
+            numbers: Numbers that `loads_of` has returned.
+
+        Returns:
+            The id by number, of loads that are still known.
+
+        """
+        return {}
+
     def remove_ended(self, messages: Sequence[DelayedMessage], ending: Ending, at: datetime) -> int:  # noqa: ARG002 - for overriders
         """`remove_many` of messages that leave the store in any way; where a history is kept, each gets an entry.
 

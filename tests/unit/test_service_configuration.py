@@ -45,6 +45,7 @@ poll_interval = 0.25
 maximum_sleep = "20s"
 handover_horizon = "1m"
 on_expired = "drop"
+added_headers = ["sent-at", "due-time"]
 dispatch_timeout = "6s"
 store_timeout = 31
 """
@@ -55,6 +56,7 @@ store_timeout = 31
     assert settings.poll_interval == timedelta(milliseconds=250)
     assert settings.handover_horizon == timedelta(minutes=1)
     assert settings.on_expired == "drop"
+    assert settings.added_headers == ("due-time", "sent-at")
     assert settings.store_timeout == timedelta(seconds=31)
 
 

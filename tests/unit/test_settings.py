@@ -13,7 +13,7 @@ import pytest
 import delaystore
 from delaystore import DelayedDeliverySettings, TransactionMode
 from delaystore.errors import ConfigurationError
-from delaystore.settings import MOST
+from delaystore.settings import MOST, AddedHeader
 
 ROOT = Path(delaystore.__file__).parents[1]
 
@@ -45,6 +45,14 @@ def test_a_mode_may_be_given_by_name() -> None:
         ("poll_interval", float("nan"), "poll_interval is out of range"),
         ("maximum_sleep", 61, "maximum_sleep must be at most 0:01:00"),
         ("maximum_recovery_failures_per_second", 0, "must be a number above 0"),
+        (
+            "added_headers",
+            "late",
+            "added_headers cannot be 'late'; choose from due-time, attempt, sent-at, load, or all",
+        ),
+        ("added_headers", ["attempt", "due_time"], "added_headers cannot be 'due_time'; choose from due-time, attempt"),
+        ("added_headers", 5, "added_headers must be a list of names, not 5"),
+        ("added_headers", [None], "added_headers cannot be 'None'; choose from"),
         ("audit", "some", "audit must be one of operators, all, not 'some'"),
         ("retention", 3600, "retention must be at least 1 day, 0:00:00, not 1:00:00"),
         ("retention", timedelta.max, "retention must be at most 36500 days"),
@@ -78,6 +86,27 @@ def test_a_setting_that_cannot_work_is_named(setting: str, value: Any, complaint
     with pytest.raises(ConfigurationError) as caught:
         DelayedDeliverySettings(**{setting: value})
     assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["load", "due-time"],
+        "load,due-time",
+        " due-time , load ",
+        {AddedHeader.LOAD, AddedHeader.DUE_TIME},
+        iter(("due-time", "load", "load")),
+    ],
+)
+def test_headers_are_chosen_in_any_order_and_form(given: Any) -> None:
+    chosen = (AddedHeader.DUE_TIME, AddedHeader.LOAD)
+    assert DelayedDeliverySettings(added_headers=given).added_headers == chosen
+
+
+def test_all_headers_may_be_chosen_and_none_is_by_default() -> None:
+    assert DelayedDeliverySettings().added_headers == DelayedDeliverySettings(added_headers="").added_headers == ()
+    assert DelayedDeliverySettings(added_headers=["all"]).added_headers == tuple(AddedHeader)
+    assert DelayedDeliverySettings(added_headers=AddedHeader.LOAD).added_headers == (AddedHeader.LOAD,)
 
 
 def test_every_setting_that_is_a_number_or_a_duration_has_an_upper_bound() -> None:

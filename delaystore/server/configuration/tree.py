@@ -24,6 +24,7 @@ from delaystore.server.configuration.values import (
     Hidden,
     Listen,
     ListenAddress,
+    NameList,
     Secret,
     Span,
     Url,
@@ -168,6 +169,7 @@ class DispatcherConfiguration(Table, frozen=True, kw_only=True):
     maximum_sleep: TimeSpan = _DEFAULTS.maximum_sleep
     handover_horizon: Annotated[timedelta, Span(zero=True)] = _DEFAULTS.handover_horizon
     on_expired: OnExpired = _DEFAULTS.on_expired
+    added_headers: Annotated[tuple[str, ...], NameList()] = ()
     dispatch_timeout: TimeSpan = _DEFAULTS.dispatch_timeout
     store_timeout: TimeSpan = _DEFAULTS.store_timeout
 

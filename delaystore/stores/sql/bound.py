@@ -45,7 +45,7 @@ from delaystore.stores.sql.dialects import Claiming
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import TableSize
 from delaystore.stores.sql.operating.audit import AuditTrail
-from delaystore.stores.sql.operating.loads import LoadChanges
+from delaystore.stores.sql.operating.loads import LoadChanges, LoadQueries
 from delaystore.stores.sql.rows import MessageRows, position_of_row, stored_id, time_or_earliest, to_message
 from delaystore.stores.sql.schema import is_of_load, paused_names, promised_times
 
@@ -397,6 +397,10 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         these = self._dialect.among(table.c.message_id, "ids"), is_wanted
         found = select(table.c.message_id, number).where(*these)
         return {row.message_id: row.load_number for row in self._execute(found, {"ids": [*message_ids]})}
+
+    @override
+    def load_ids(self, numbers: Collection[int]) -> Mapping[int, str]:
+        return LoadQueries(self).ids(numbers)
 
     def _park_or_show(self, messages: Sequence[DelayedMessage]) -> None:
         with translated_errors():

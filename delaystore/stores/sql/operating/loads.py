@@ -101,11 +101,15 @@ class LoadQueries(OperatorQueries):
         """By their rows among destinations."""
         found = [each.name for each in DestinationQueries(self._bound).with_loads() if each.paused]
         numbers = [number for name in found if (number := number_of_load(name)) is not None]
+        return sorted(self.ids(numbers).values())
+
+    def ids(self, numbers: Collection[int]) -> Mapping[int, str]:
+        """The ids of loads, by their numbers."""
         if not numbers:
-            return []
+            return {}
         loads = self._tables.loads
-        ids = select(loads.c.load_id).where(loads.c.number.in_(numbers)).order_by(loads.c.load_id)
-        return self._execute(ids).scalars().all()
+        known = select(loads.c.number, loads.c.load_id).where(loads.c.number.in_(sorted(numbers)))
+        return {row.number: row.load_id for row in self._execute(known)}
 
     def pause(self, load_id: str, *, by: str, until: datetime | None = None, change: Change | None = None) -> None:
         """Paused from now on."""
