@@ -67,7 +67,7 @@ def end_lease(url: str) -> None:
     execute(url, "UPDATE sales_delayed_loads SET lease_until = '2001-01-01 00:00:00.000000'")
 
 
-_OPERATING_TABLE = re.compile(rf"(_shelves|_shelf_[0-9a-f]{{20}}|{'|'.join(OPERATING_SUFFIXES)})$")
+_OPERATING_TABLE = re.compile(rf"(_shelves|_history_default|_shelf_[0-9a-f]{{20}}|{'|'.join(OPERATING_SUFFIXES)})$")
 
 
 def tables(url: str) -> list[str]:

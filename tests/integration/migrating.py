@@ -50,7 +50,7 @@ def tables_of(url: str) -> set[str]:
     """The tables that are there, less those beside the ones in which messages wait."""
     with connected(url) as connection:
         names = inspect(connection).get_table_names()
-    return {name for name in names if not name.endswith((PARTITIONS, *OPERATING_SUFFIXES))}
+    return {name for name in names if not name.endswith((PARTITIONS, "_history_default", *OPERATING_SUFFIXES))}
 
 
 def count(url: str, table: str, where: str = "1 = 1") -> int:

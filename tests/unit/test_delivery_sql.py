@@ -108,7 +108,7 @@ def test_exactly_once_undoes_the_sends_when_a_claim_was_lost(sqlite_url: str) ->
         def transaction(self) -> Iterator[Any]:
             with super().transaction() as tx:
                 if self.lost:
-                    tx.remove_many = lambda messages: len(messages) - 1  # type: ignore[method-assign]
+                    tx.remove_ended = lambda messages, *_: len(messages) - 1  # type: ignore[method-assign]
                 yield tx
 
     store = StoreOfAnother(sqlite_url)

@@ -162,7 +162,7 @@ def test_a_message_that_has_arrived_does_not_expire(
         raise StoreUnavailableError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("delaystore.stores.memory._transaction.InMemoryTransaction.remove_many", fail)
+        patched.setattr("delaystore.stores.memory._transaction.InMemoryTransaction.remove_ended", fail)
         with pytest.raises(StoreUnavailableError):
             dispatcher.dispatch_due()
     clock.advance(3600)

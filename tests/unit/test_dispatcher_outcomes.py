@@ -531,10 +531,10 @@ def test_what_has_arrived_is_not_sent_again_while_the_store_cannot_remove_it(
         def transaction(self) -> Any:
             with super().transaction() as tx:
                 if self.forbidden:
-                    tx.remove_many = self._refuse  # type: ignore[method-assign]
+                    tx.remove_ended = self._refuse  # type: ignore[method-assign]
                 yield tx
 
-        def _refuse(self, messages: Sequence[DelayedMessage]) -> int:
+        def _refuse(self, messages: Sequence[DelayedMessage], *_: object) -> int:
             raise StoreError("no right to delete")
 
     store = StoreThatMayNotDelete(clock)
@@ -725,7 +725,7 @@ def test_a_claim_that_was_lost_is_told_and_ends_the_pass(
         @contextmanager
         def transaction(self) -> Any:
             with super().transaction() as tx:
-                tx.remove_many = lambda messages: 0  # type: ignore[method-assign]
+                tx.remove_ended = lambda *_: 0  # type: ignore[method-assign]
                 yield tx
 
     store = StoreOfAnother(clock)
