@@ -265,9 +265,14 @@ class Statements:
     _free: ClassVar[Mapping[str, Any]] = {}
     """The values of a row that no dispatcher has claimed."""
 
+    @property
+    def is_owned(self) -> list[ColumnElement[bool]]:
+        """Whether the claimer has claimed a row. Row locks need no condition: see Claims."""
+        return []
+
     def _owned(self, statement: _StatementT) -> _StatementT:
-        """`statement`, limited to rows that the claimer has claimed. Row locks need no condition: see Claims."""
-        return statement
+        """`statement`, limited to rows that the claimer has claimed."""
+        return statement.where(*self.is_owned)
 
     def _freeing(self, change: Update) -> Update:
         """`change`, which also ends an expired claim."""
@@ -428,11 +433,6 @@ class Statements:
         """Delete a claimed row by the text in place of an invalid id."""
         return self._owned(delete(self.table).where(self.dialect.has_stored_id(self.table)))
 
-    @property
-    def is_owned(self) -> list[ColumnElement[bool]]:
-        """The condition of rows that the claimer has claimed, where claims are written into the rows."""
-        return []
-
     def _settling(self, change: Update) -> Settling:
         rows = row_with(self.table), self.dialect.has_stored_id(self.table)
         return Settling(*(self._freeing(self._owned(change.where(is_row))) for is_row in rows))
@@ -568,10 +568,6 @@ class LeaseStatements(Statements):
     """Where claims are leases: `token` names the claimer, `lease_end` when the claim ends on its own."""
 
     _free: ClassVar[Mapping[str, Any]] = {"claimed_by": None, "claimed_until": None}
-
-    @override
-    def _owned(self, statement: _StatementT) -> _StatementT:
-        return statement.where(owned(self.table))
 
     @property
     @override

@@ -83,7 +83,7 @@ class HistoryQueries(OperatorQueries):
                 times,
                 EXAMINED,
                 _position,
-                lambda end: ~self._is_older(end),
+                self._is_up_to,
             )
             conditions, end = [*walked.conditions, *self._of_columns(wanted)], walked.end
         table, loads = self._tables.history, self._tables.loads
@@ -150,6 +150,12 @@ class HistoryQueries(OperatorQueries):
         ended_at, message_id = self._order
         time, last = values_of(self._order, position)
         return and_(ended_at <= time, or_(ended_at < time, message_id < last))
+
+    def _is_up_to(self, end: Position) -> ColumnElement[bool]:
+        """Whether an entry comes at a position, or ahead of it."""
+        ended_at, message_id = self._order
+        time, last = values_of(self._order, end)
+        return and_(ended_at >= time, or_(ended_at > time, message_id >= last))
 
     def _of_columns(self, wanted: HistoryFilter) -> list[ColumnElement[bool]]:
         table, ending = self._tables.history, wanted.ending
