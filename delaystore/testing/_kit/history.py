@@ -203,7 +203,7 @@ class HistoryTests(StoreTests):
         kept.store_many([a_message(name) for name in "abcde"])
         now = kept.now()
         for number, name in enumerate("abcde"):
-            assert end(kept, Ending.DELIVERED, now - DAY - NOON + (number - 3) * HOUR, name) == 1
+            assert end(kept, Ending.DELIVERED, now - DAY - NOON + (number - 2.5) * HOUR, name) == 1
         assert historic(kept).forget_history(2) == 2
         assert sorted(endings(kept)) == ["c", "d", "e"]
         assert historic(kept).forget_history(2) == 1
