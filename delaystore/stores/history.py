@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from delaystore.message import (
     DelayedMessage,
@@ -15,6 +15,7 @@ from delaystore.message import (
     check_message_id,
     utc,
 )
+from delaystore.stores import documents
 from delaystore.stores.records import AuditEntry, Ending
 
 FORGOTTEN_AT_ONCE: Final = 5_000
@@ -58,6 +59,23 @@ class HistoryEntry:
     def late(self) -> timedelta | None:
         """How long after its due time it was delivered, 0 at least; None: it was not delivered."""
         return max(timedelta(0), self.ended - self.due_time) if self.ending is Ending.DELIVERED else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON, with the ending as `outcome`: times in ISO 8601 (UTC), `late` in seconds."""
+        return {
+            "message_id": self.message_id,
+            "destination": self.destination,
+            "due_time": documents.instant(self.due_time),
+            "ended": documents.instant(self.ended),
+            "outcome": self.ending.value,
+            "attempts": self.attempts,
+            "late": documents.field(self.late),
+            "key": documents.plain(self.key),
+            "load": self.load,
+            "by": self.by,
+            "body_hash": self.body_hash,
+            "failures": [documents.failure(each) for each in self.failures],
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +179,18 @@ class MessageLife:
     def is_known(self) -> bool:
         """Whether the store knows anything of it."""
         return bool(self.message or self.changes or self.entries)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON, without the headers and the body of a message that waits."""
+        message = self.message
+        failures = [] if message is None else [documents.failure(each) for each in message.failures]
+        return {
+            "message_id": self.message_id,
+            "sent": documents.instant(self.sent),
+            "waiting": None if message is None else {**documents.summary(message), "failures": failures},
+            "changes": documents.field(self.changes),
+            "history": [each.as_dict() for each in self.entries],
+        }
 
 
 class StoreWithHistory(ABC):
