@@ -58,7 +58,7 @@ _BODY_SHOWN: Final = 4096
 _REPORTED: Final = 10
 """Ids that a message above the page names."""
 _ENTRIES: Final = "delaystore_waitingmessage_entries"
-"""The name of the history's address; `..._history` is that of Django's log of one object."""
+"""The name of the history's address; Django's `..._history` is the log of one object."""
 
 P = ParamSpec("P")
 

@@ -112,7 +112,7 @@ HISTORY_SIZE: Final = Metric(
     "delaystore.history.size", "gauge", "By", "Size of the history with its indexes; not on SQLite."
 )
 HISTORY_KEPT: Final = Metric(
-    "delaystore.history.kept", "gauge", "s", "Time for which entries of the history are kept; 0: no history is kept."
+    "delaystore.history.kept", "gauge", "s", "Time for which the history keeps entries; 0: not at all."
 )
 
 INGRESS_MESSAGES: Final = Metric(
