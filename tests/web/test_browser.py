@@ -44,6 +44,7 @@ PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "web-overview-narrow": ("/", {"viewport": {"width": 390, "height": 1000}}),
     "web-messages": ("/messages?destination=billing", {"viewport": {"width": 1280, "height": 760}}),
     "web-message": ("/message?id=order-40001-reminder", {"viewport": {"width": 1280, "height": 1000}}),
+    "web-life": ("/message?id=invoice-7-reminder", {"viewport": {"width": 1280, "height": 700}}),
     "web-bulk": ("/bulk/preview?kind=cancel&destination=shipping", {"viewport": {"width": 1280, "height": 660}}),
     "web-loads": ("/loads", {"viewport": {"width": 1280, "height": 440}}),
     "web-errors": ("/errors", {"viewport": {"width": 1280, "height": 480}}),
@@ -147,6 +148,10 @@ def test_the_documents_have_their_pictures(browser: Browser, shop: Shop, picture
         delivery.send("full", ORDER, delay=0, message_id="order-40001-reminder", headers={"tenant": "north"})
         wait_until(lambda: (found := delivery.get("order-40001-reminder")) is not None and len(found.failures) > 1)
         wait_until(lambda: not any(delivery.get(f"picture-0{number}") for number in range(7)))
+        delivery.send("reminders", ORDER, delay=timedelta(days=3), message_id="invoice-7-reminder", key="invoice 7")
+        operations.reschedule_one("invoice-7-reminder", delay=timedelta(days=2))
+        operations.acting_as("grace").send_now("invoice-7-reminder")
+        wait_until(lambda: delivery.get("invoice-7-reminder") is None)
         for name, (path, options) in PICTURES.items():
             with opened(browser, shop.url, **ADA, **options) as page:
                 page.goto(path)
