@@ -10,14 +10,17 @@ import pytest
 from fastapi import FastAPI
 
 from delaystore.delivery import DelayedDelivery
+from delaystore.dispatcher import Dispatcher
 from delaystore.errors import DuplicateMessageError, StoreUnavailableError
 from delaystore.message import PARKED
 from delaystore.operations import Operations
 from delaystore.server.web import app
 from delaystore.server.web.forms import HISTORY
+from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.stores.history import StoreWithHistory
 from delaystore.stores.records import Activity, DispatcherRecord
+from delaystore.transports import InMemoryTransport
 from tests.web.pages import Browser, Page, browser, live, post
 
 EVIL = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>"
@@ -168,6 +171,17 @@ def test_a_message_that_was_sent_again_is_shown_with_its_former_life(delivery: D
     assert "cancelled0 attempts" in text.partition(" Life ")[2]
 
 
+def test_a_failed_message_leads_to_the_error_queue(delivery: DelayedDelivery, here: Browser) -> None:
+    live(delivery)
+    delivery.send("nowhere", b"x", delay=0, message_id="lost")
+    transport, store = InMemoryTransport(), delivery.operable_store()
+    transport.declare("error")
+    assert store is not None
+    Dispatcher(store, transport, DelayedDeliverySettings(automatic_setup=False), endpoint="sales").dispatch_due()
+    links = [each["href"] for each in Page(here.get("/message", params={"id": "lost"}).text).all("a")]
+    assert "/errors/message?id=lost" in links
+
+
 def test_a_cancelled_message_is_known_without_a_history(delivery: DelayedDelivery, here: Browser) -> None:
     delivery.send("billing", b"x", delay=HOUR, message_id="a")
     delivery.operations.acting_as("grace").cancel_one("a")
@@ -191,6 +205,8 @@ def test_an_id_that_is_searched_leads_to_its_life(delivery: DelayedDelivery, her
         answer = here.get("/history", params={"message_id": found, "key": ""}, follow_redirects=False)
         assert (answer.status_code, answer.headers["location"]) == (303, f"/message?id={found}")
     assert "No entry of the history matches." in here.get("/history", params={"message_id": "other"}).text
+    answer = here.get("/history", params={"message_id": "unpaid", "outcome": "cancelled"}, follow_redirects=False)
+    assert answer.status_code == 200
 
 
 def test_the_history_is_filtered_and_comes_page_by_page(delivery: DelayedDelivery, here: Browser) -> None:
