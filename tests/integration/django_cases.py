@@ -25,7 +25,7 @@ from delaystore.message import FailedAttempt
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.operable import STEP
-from delaystore.stores.records import FailedDelivery
+from delaystore.stores.records import Ending, FailedDelivery
 from delaystore.transports.memory import InMemoryTransport
 
 HOUR = 3600
@@ -327,6 +327,58 @@ class Messages(AdminCase):
             with self.subTest(message_id):
                 page = self.client.get(f"{LIST}{message_id}/change/", follow=True)
                 self.assertContains(page, "Perhaps it was deleted?")
+
+
+class Histories(AdminCase):
+    """Messages that wait no more."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.assertContains(self.client.get(f"{LIST}history/"), "No history is kept")
+        delayed.store.keep_history(timedelta(days=30))
+        delayed.send("queue", b"", delay=0, message_id="a/b", key="invoice 7")
+        with transaction.atomic():
+            store = delayed.store.enlist(connection)
+            store.remove_ended([store.fetch_next_due_timeout(store.now())], Ending.DELIVERED, store.now())
+        delayed.send("<other>", b"", delay=HOUR, message_id="unpaid")
+        delayed.operations.acting_as("ada").cancel_one("unpaid")
+
+    def found(self, **query: str) -> list[str]:
+        return [entry.message_id for entry, *_ in self.client.get(f"{LIST}history/", query).context["rows"]]
+
+    def test_it_is_searched_and_filtered(self) -> None:
+        self.assertEqual(self.found(), ["unpaid", "a/b"])
+        self.assertEqual(self.found(q=" a/b "), ["a/b"])
+        self.assertEqual(self.found(q="invoice 7", outcome="delivered"), ["a/b"])
+        self.assertEqual(self.found(destination="<other>"), ["unpaid"])
+        self.assertEqual(self.found(outcome="expired"), [])
+        page = self.client.get(f"{LIST}history/")
+        for text in ("delivered", "cancelled", "&lt;other&gt;", "ada", "invoice 7", "reaches back to"):
+            self.assertContains(page, text)
+
+    def test_it_pages(self) -> None:
+        for number in range(120):
+            delayed.send("many", b"", delay=HOUR, message_id=f"m{number}")
+            delayed.cancel(f"m{number}")
+        page = self.client.get(f"{LIST}history/", {"destination": "many"})
+        rest = self.client.get(f"{LIST}history/?{page.context['next_page']}")
+        self.assertEqual([len(each.context["rows"]) for each in (page, rest)], [100, 20])
+        self.assertIsNone(rest.context["next_page"])
+
+    def test_a_missing_message_s_page_leads_to_it(self) -> None:
+        page = self.client.get(f"{LIST}a_2Fb/change/", follow=True)
+        self.assertContains(page, "Perhaps it was deleted?")
+        self.assertEqual([entry.message_id for entry, *_ in page.context["rows"]], ["a/b"])
+        self.assertContains(self.client.get(LIST, {"q": "a/b"}), f'href="{LIST}history/?q=a/b"')
+
+    def test_it_tells_what_cannot_be(self) -> None:
+        for query in ({"q": "x" * 300}, {"destination": "a\nb"}, {"outcome": "lost"}, {"p": "nonsense"}):
+            with self.subTest(query):
+                self.assertContains(self.client.get(f"{LIST}history/", query), "errorlist")
+
+    def test_it_takes_the_permission_to_view_messages(self) -> None:
+        self.user.user_permissions.clear()
+        self.assertEqual(self.client.get(f"{LIST}history/").status_code, 403)
 
 
 class Actions(AdminCase):

@@ -6,6 +6,7 @@ import re
 import socket
 import urllib.request
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -104,6 +105,7 @@ def test_a_program_that_sends_serves_its_metrics(postgresql_url: str) -> None:
         store = SqlDelayedMessageStore(postgresql_url)
         with DelayedDelivery("sales", store, observer=observer) as delivery:
             observer.watch(store)
+            store.keep_history(timedelta(days=30))
             delivery.send("billing", b"", delay=60)
             delivery.send("shipping", b"", delay=60)
             text = read(server.url)
@@ -112,6 +114,8 @@ def test_a_program_that_sends_serves_its_metrics(postgresql_url: str) -> None:
     assert value(text, "messaging_client_operation_duration_seconds_count", "") == 1
     assert value(text, "delaystore_backlog", "") == 2
     assert value(text, "delaystore_store_available", "") == 1
+    assert value(text, "delaystore_history_kept_seconds", "") == 30 * 86_400
+    assert value(text, "delaystore_history_size_bytes", "") >= 0
 
 
 def read(url: str) -> str:

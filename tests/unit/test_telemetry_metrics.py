@@ -14,12 +14,18 @@ from opentelemetry.semconv.attributes import error_attributes
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import BreakerChange, BreakerState, Dispatcher
-from delaystore.errors import ConfigurationError, DuplicateMessageError, StoreUnavailableError
+from delaystore.errors import (
+    ConfigurationError,
+    DuplicateMessageError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
 from delaystore.server.telemetry import MetricsServer, OpenTelemetryMetrics
 from delaystore.server.telemetry import _metrics as readings
 from delaystore.server.telemetry import _names as names
 from delaystore.server.telemetry._metrics import CountedLateness, RecordedLateness
 from delaystore.stores.abc import StoreStatus
+from delaystore.stores.history import HistoryStatus
 from delaystore.testing import SettableClock
 from tests.dispatching import (
     NOON,
@@ -212,6 +218,9 @@ def test_gauges_tell_of_a_watched_store_and_of_several_endpoints(
     busy, idle = CountingStore(clock), FiveMethodStore()
     busy.store_many([message("a", due_time=NOON - timedelta(seconds=30)), message("b", failure_count=1)])
     busy.pause("billing", by="test")
+    busy.keep_history(timedelta(days=1))
+    busy.store(message("gone", due_time=NOON))
+    busy.cancel("gone")
     observers = [OpenTelemetryMetrics(endpoint, meter_provider=provider) for endpoint in ("busy", "idle", "unwatched")]
     observers[0].watch(busy, DeepTransport(), "broken")
     observers[1].watch(idle)
@@ -231,7 +240,23 @@ def test_gauges_tell_of_a_watched_store_and_of_several_endpoints(
         "delaystore.paused": {"busy": 1},
         "delaystore.error_queue.depth": {"busy": 7},
         "delaystore.dispatchers": {"busy": 0},
+        "delaystore.history.entries": {"busy": 1},
+        "delaystore.history.kept": {"busy": 86_400},
     }
+
+
+def test_a_history_that_may_not_be_read_leaves_the_other_gauges_alone(
+    reader: InMemoryMetricReader, provider: MeterProvider, clock: SettableClock
+) -> None:
+    class SecretiveStore(CountingStore):
+        def history_status(self) -> HistoryStatus:
+            raise StorePermissionError("permission denied for table sales_delayed_settings")
+
+    observer = OpenTelemetryMetrics("sales", meter_provider=provider)
+    observer.watch(SecretiveStore(clock))
+    found = read(reader)
+    assert points(found["delaystore.store.available"]) == {(): 1}
+    assert not [name for name in found if name.startswith("delaystore.history.")]
 
 
 def test_the_store_is_asked_once_for_all_gauges_and_then_not_for_a_while(

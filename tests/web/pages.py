@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
 from html.parser import HTMLParser
 from typing import Any
 
@@ -10,7 +11,13 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from delaystore.delivery import DelayedDelivery
+from delaystore.dispatcher import Dispatcher
+from delaystore.message import FailedAttempt
+from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import InMemoryDelayedMessageStore
+from delaystore.stores.history import StoreWithHistory
+from delaystore.stores.operable import OperableTransaction
+from delaystore.stores.records import FailedDelivery
 from delaystore.transports import InMemoryTransport
 
 HERE = ("127.0.0.1", 50_000)
@@ -23,6 +30,32 @@ def new_delivery() -> DelayedDelivery:
     delivery = DelayedDelivery("sales", InMemoryDelayedMessageStore(), InMemoryTransport())
     delivery.prepare()
     return delivery
+
+
+def live(delivery: DelayedDelivery) -> str:
+    """Keep a history: `unpaid` was cancelled, and a message with an id of delaystore's, which is returned, delivered.
+
+    That one was rescheduled by grace, and failed once before.
+    """
+    store = delivery.operable_store()
+    assert isinstance(store, StoreWithHistory)
+    store.keep_history(timedelta(days=30))
+    operations = delivery.operations.acting_as("grace")
+    delivery.send("billing", b"x", delay=timedelta(hours=1), message_id="unpaid", key="invoice 8")
+    operations.cancel_one("unpaid")
+    message_id = delivery.send("shipping", b"pay me", delay=timedelta(hours=1), key="invoice 7")
+    operations.reschedule_one(message_id, delay=0)
+    with store.transaction() as transaction:
+        assert isinstance(transaction, OperableTransaction)
+        (claimed,) = transaction.fetch_due(store.now(), 1)
+        attempt = FailedAttempt(at=store.now(), kind="Refused", reason="<b>queue is full</b>")
+        transaction.count_failures([FailedDelivery(message=claimed, next_attempt=store.now(), attempt=attempt)])
+    dispatcher = Dispatcher(
+        store, InMemoryTransport(auto_declare=True), DelayedDeliverySettings(automatic_setup=False), endpoint="sales"
+    )
+    dispatcher.dispatch_due()
+    assert delivery.get(message_id) is None
+    return message_id
 
 
 class Browser:

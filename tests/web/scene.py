@@ -35,8 +35,11 @@ _SECONDS_OF_A_WEEK = 7 * 86_400
 
 
 def fill(url: str) -> None:
-    """Store what waits: by day more than by night, and sooner more than later."""
-    with DelayedDelivery("sales", SqlDelayedMessageStore(url)) as delivery:
+    """Store what waits: by day more than by night, and sooner more than later. A history is kept."""
+    store = SqlDelayedMessageStore(url)
+    with DelayedDelivery("sales", store) as delivery:
+        delivery.prepare()
+        store.keep_history(timedelta(days=30))
         delivery.send_many(_week(delivery.operations.now()))
         _last_hour(delivery)
 

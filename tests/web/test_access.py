@@ -16,6 +16,7 @@ from starlette.routing import Mount
 
 from delaystore.delivery import AsyncDelayedDelivery, DelayedDelivery
 from delaystore.errors import ConfigurationError
+from delaystore.operations import Operations
 from delaystore.server.web import Role, User, app, users
 from delaystore.server.web.application import CHANGES, LOOKS
 from delaystore.server.web.http import HEADERS
@@ -343,7 +344,7 @@ def test_every_answer_is_hardened(delivery: DelayedDelivery) -> None:
 
 
 def test_a_fault_is_hardened_too(delivery: DelayedDelivery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "get", lambda _: 1 / 0)
+    monkeypatch.setattr(Operations, "life", lambda *_: 1 / 0)
     answer = browser(app(delivery)).get("/message?id=1")
     assert answer.status_code == 500
     assert "Internal error in delaystore" in answer.text

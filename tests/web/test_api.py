@@ -23,7 +23,7 @@ from delaystore.server.web.http import API
 from delaystore.server.web.store_calls import Calls
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from tests.faults.patience import wait_until
-from tests.web.pages import TOKENS, USERS, Browser, Page, browser
+from tests.web.pages import TOKENS, USERS, Browser, Page, browser, live
 from tests.web.test_pages import until_done
 
 HOUR = timedelta(hours=1)
@@ -40,7 +40,8 @@ class Program:
     def __call__(self, method: str, path: str, *, status: int = 200, json: Any = None, **more: Any) -> Any:
         answer = self.here.request(method, API + path, json=json, **more)
         assert answer.status_code == status, answer.text
-        template = next(each for each in sorted(DOCUMENT["paths"], key=len) if matches(each, path, method))
+        paths = sorted(DOCUMENT["paths"], key=lambda each: (each.count("{"), -len(each)))
+        template = next(each for each in paths if matches(each, path, method))
         call = DOCUMENT["paths"][template][method.lower()]
         if status < 400 and json is not None:
             check(call["requestBody"]["content"]["application/json"]["schema"], json)
@@ -122,6 +123,58 @@ def test_messages_are_sent_read_changed_and_cancelled(call: Program, delivery: D
         assert call(method, "/messages/a%2Fb%3Fc", status=404)["detail"] == "Message 'a/b?c' is not waiting."
     call("PATCH", "/messages/a%2Fb%3Fc", json={"delay": 0}, status=404)
     assert [each.by for each in delivery.operations.changes()] == ["robot"] * 3
+
+
+def test_the_life_of_a_message_is_told(call: Program, delivery: DelayedDelivery) -> None:
+    message_id = live(delivery)
+    found = call("GET", f"/messages/{message_id}/history")
+    assert found["waiting"] is None
+    assert found["sent"] is not None
+    assert [(each["action"], each["by"]) for each in found["changes"]] == [("send-now", "grace")]
+    (entry,) = found["history"]
+    assert (entry["outcome"], entry["attempts"], entry["key"]) == ("delivered", 2, "invoice 7")
+    assert 0 <= entry["late"] < 60
+    assert [each["kind"] for each in entry["failures"]] == ["Refused"]
+    assert call("GET", f"/messages/{message_id}", status=404)["detail"] == f"Message '{message_id}' is not waiting."
+    call("POST", "/messages", json={"destination": "q", "delay": 9, "message_id": "unpaid"}, status=201)
+    found = call("GET", "/messages/unpaid/history")
+    assert (found["waiting"]["destination"], found["sent"]) == ("q", None)
+    assert [each["outcome"] for each in found["history"]] == ["cancelled"]
+    said = call("GET", "/messages/other/history", status=404)["detail"]
+    assert said.startswith("Message 'other' is not waiting, and neither the audit trail nor the history has")
+
+
+@pytest.mark.parametrize("odd", ["a/history", "/history", "a/b", "history", "a\nb"])
+def test_an_id_that_looks_like_a_path_has_a_life(call: Program, delivery: DelayedDelivery, odd: str) -> None:
+    live(delivery)
+    address = f"/messages/{quote(odd, safe='')}"
+    call("POST", "/messages", json={"destination": "q", "delay": 9, "message_id": odd}, status=201)
+    assert call.here.get(API + address).json()["destination"] == "q"
+    call("DELETE", address)
+    assert call.here.get(API + address).status_code == 404
+    assert [each["outcome"] for each in call("GET", f"{address}/history")["history"]] == ["cancelled"]
+
+
+def test_the_history_is_searched(call: Program, delivery: DelayedDelivery) -> None:
+    assert call("GET", "/history") == {
+        "history": [], "next": None, "kept": None, "since": None, "entries": 0, "size": None,
+    }  # fmt: skip
+    message_id = live(delivery)
+
+    def ids(**query: Any) -> list[str]:
+        return [each["message_id"] for each in call("GET", "/history", params=query)["history"]]
+
+    assert ids() == [message_id, "unpaid"]
+    assert ids(outcome="cancelled") == ids(destination="billing") == ids(key="invoice 8") == ["unpaid"]
+    assert ids(message_id="unpaid", until="2099-01-01T00:00:00Z") == ["unpaid"]
+    assert ids(since="2099-01-01T00:00:00Z") == []
+    first = call("GET", "/history?limit=1")
+    assert (first["kept"], first["entries"]) == (30 * 86_400, 2)
+    rest = call("GET", "/history", params={"limit": 1, "after": first["next"]})
+    assert [each["message_id"] for page in (first, rest) for each in page["history"]] == [message_id, "unpaid"]
+    assert rest["next"] is None
+    for wrong in ({"outcome": "lost"}, {"since": "soon"}, {"after": "x"}, {"limit": 0}, {"id_prefix": "x"}):
+        call("GET", "/history", params=wrong, status=400)
 
 
 def test_a_message_has_a_latest_delivery(call: Program) -> None:

@@ -18,6 +18,7 @@ from tests.conftest import ENVIRONMENT
 from tests.dispatching import wait_until
 from tests.integration.cascades import channel_to, ready
 from tests.integration.cli import started
+from tests.long import long
 from tests.servers import PostgreSQLDatabases, RabbitMQVhosts
 from tests.web.chromium import NARROW, PHONE, opened, overflow, reduce_colours, squeezed
 from tests.web.scene import (
@@ -43,13 +44,14 @@ PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "web-overview-narrow": ("/", {"viewport": {"width": 390, "height": 1000}}),
     "web-messages": ("/messages?destination=billing", {"viewport": {"width": 1280, "height": 760}}),
     "web-message": ("/message?id=order-40001-reminder", {"viewport": {"width": 1280, "height": 1000}}),
+    "web-life": ("/message?id=invoice-7-reminder", {"viewport": {"width": 1280, "height": 700}}),
     "web-bulk": ("/bulk/preview?kind=cancel&destination=shipping", {"viewport": {"width": 1280, "height": 660}}),
     "web-loads": ("/loads", {"viewport": {"width": 1280, "height": 440}}),
     "web-errors": ("/errors", {"viewport": {"width": 1280, "height": 480}}),
     "web-destinations": ("/destinations", {"viewport": {"width": 1280, "height": 640}}),
 }
 ORDER = b'{"order": 40001, "customer": "Ada Lovelace", "lines": [{"sku": "A-7", "n": 2}]}'
-SCREENS = ("/", "/messages", "/loads", "/bulk", "/errors", "/destinations", "/cascade", "/changes")
+SCREENS = ("/", "/messages", "/history", "/loads", "/bulk", "/errors", "/destinations", "/cascade", "/changes")
 
 
 class Shop:
@@ -146,6 +148,10 @@ def test_the_documents_have_their_pictures(browser: Browser, shop: Shop, picture
         delivery.send("full", ORDER, delay=0, message_id="order-40001-reminder", headers={"tenant": "north"})
         wait_until(lambda: (found := delivery.get("order-40001-reminder")) is not None and len(found.failures) > 1)
         wait_until(lambda: not any(delivery.get(f"picture-0{number}") for number in range(7)))
+        delivery.send("reminders", ORDER, delay=timedelta(days=3), message_id="invoice-7-reminder", key="invoice 7")
+        operations.reschedule_one("invoice-7-reminder", delay=timedelta(days=2))
+        operations.acting_as("grace").send_now("invoice-7-reminder")
+        wait_until(lambda: delivery.get("invoice-7-reminder") is None)
         for name, (path, options) in PICTURES.items():
             with opened(browser, shop.url, **ADA, **options) as page:
                 page.goto(path)
@@ -170,10 +176,12 @@ def test_each_screen_fits_and_is_pictured(browser: Browser, shop: Shop, pictures
         delivery.send("full", b"x", delay=0, message_id="refused-1")
         delivery.send("gone", b"x", delay=0, message_id=f"lost-{look}")
         wait_until(lambda: (found := delivery.get("refused-1")) is not None and found.failures)
+        wait_until(lambda: delivery.get(f"lost-{look}") is None)
     with opened(browser, shop.url, **options) as page:
         more = (
             *("/message?id=order-40001", "/message?id=refused-1", f"/message?id={LONG_IDS[0]}"),
             *("/bulk/preview?kind=cancel&destination=billing", "/bulk/preview?kind=reschedule&at=2099-01-01T00:00:00"),
+            *(f"/history?destination={LONG}", f"/message?id=lost-{look}"),
             *(f"/messages?destination={LONG}", "/errors/messages?destination=gone", f"/load?id={LONG}"),
         )
         for path in (*SCREENS, *more):
@@ -337,6 +345,37 @@ def test_failures_are_shown_with_their_reasons(page: Page, shop: Shop) -> None:
         page.get_by_role("link", name="web-refused").click()
         expect(page.locator("section", has_text="Failed attempts")).to_contain_text("Refused")
         delivery.cancel("web-refused")
+
+
+@pytest.mark.parametrize("scripts", [True, long(False)])
+def test_a_delivered_message_is_found_with_its_whole_life(browser: Browser, shop: Shop, scripts: bool) -> None:
+    name = f"web-life-{scripts}"
+    with reminding(shop.store) as delivery, opened(browser, shop.url, java_script_enabled=scripts, **ADA) as page:
+        delivery.send("billing", b"pay me", delay=timedelta(days=3), message_id=name, key="invoice 7")
+        page.goto(f"/message?id={name}")
+        page.get_by_role("button", name="Send now").click()
+        wait_until(lambda: delivery.get(name) is None)
+        page.get_by_label("Id begins with").fill(name)
+        page.get_by_role("button", name="Show").click()
+        expect(page.locator("h1")).to_have_text(name)
+        expect(page.locator(".facts div", has_text="Outcome")).to_contain_text("delivered")
+        expect(page.locator(".facts div", has_text="Late by")).to_contain_text("s")
+        events = page.locator("section", has_text="Life").locator("tbody tr")
+        expect(events).to_have_count(2)
+        expect(events.first).to_contain_text("send-now")
+        expect(events.first).to_contain_text("ada")
+        expect(events.last).to_contain_text("1 attempt")
+        page.get_by_role("link", name="History").first.click()
+        page.get_by_label("Key").fill("invoice 7")
+        page.get_by_label("Outcome").select_option("delivered")
+        page.get_by_role("button", name="Show").click()
+        expect(page.locator("tbody td[data-label=Destination]").first).to_have_text("billing")
+        page.get_by_role("link", name=name).click()
+        expect(page.locator("h1")).to_have_text(name)
+        page.goto("/history")
+        page.get_by_label("Message id").fill("web-never-sent")
+        page.get_by_role("button", name="Show").click()
+        expect(page.locator(".empty")).to_have_text("No entry of the history matches.")
 
 
 @pytest.mark.long  # test_pages.py has it without a browser

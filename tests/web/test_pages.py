@@ -10,13 +10,18 @@ import pytest
 from fastapi import FastAPI
 
 from delaystore.delivery import DelayedDelivery
+from delaystore.dispatcher import Dispatcher
 from delaystore.errors import DuplicateMessageError, StoreUnavailableError
 from delaystore.message import PARKED
 from delaystore.operations import Operations
 from delaystore.server.web import app
+from delaystore.server.web.forms import HISTORY
+from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
+from delaystore.stores.history import StoreWithHistory
 from delaystore.stores.records import Activity, DispatcherRecord
-from tests.web.pages import Browser, Page, browser, post
+from delaystore.transports import InMemoryTransport
+from tests.web.pages import Browser, Page, browser, live, post
 
 EVIL = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>"
 HOUR = timedelta(hours=1)
@@ -55,6 +60,11 @@ def test_whatever_a_message_holds_stays_text(delivery: DelayedDelivery, here: Br
         properties={"type": EVIL, "app_id": EVIL},
         message_id=EVIL,
     )
+    store = delivery.operable_store()
+    assert isinstance(store, StoreWithHistory)
+    store.keep_history(HOUR)
+    delivery.send(EVIL, b"x", delay=HOUR, key=EVIL, message_id="1")
+    delivery.operations.acting_as(EVIL).cancel_one("1")
     delivery.operations.acting_as(EVIL).limit_rate(EVIL, 5)
     delivery.operations.acting_as(EVIL).begin_cancel(_filter(id_prefix=EVIL))
     operation = delivery.operations.operations()[0].operation_id
@@ -64,7 +74,11 @@ def test_whatever_a_message_holds_stays_text(delivery: DelayedDelivery, here: Br
         ("/messages", {"destination": EVIL, "id_prefix": EVIL, "header": f"{EVIL}={EVIL}"}),
         ("/messages", {"since": EVIL}),
         ("/message", {"id": EVIL}),
+        ("/message", {"id": "1"}),
         ("/message", {"id": f"{EVIL}2"}),
+        ("/history", {}),
+        ("/history", {"key": EVIL}),
+        ("/history", {"outcome": EVIL}),
         ("/bulk", {"destination": EVIL, "kind": EVIL}),
         ("/bulk/preview", {"destination": EVIL, "kind": "cancel"}),
         ("/bulk/preview", {"kind": "reschedule", "delay": EVIL}),
@@ -130,6 +144,111 @@ def test_a_message_is_shown_whole(delivery: DelayedDelivery, here: Browser) -> N
     assert "Köln" not in hidden
     assert "Message bodies are hidden" in hidden
     assert here.get("/message", params={"id": "other"}).status_code == 404
+
+
+def test_the_life_of_a_delivered_message_is_shown(delivery: DelayedDelivery, here: Browser) -> None:
+    message_id = live(delivery)
+    shown = here.get("/message", params={"id": message_id}).text
+    page = Page(shown)
+    facts, _, events = " ".join(page.text.split()).partition(" Life ")
+    for part in ("Outcomedelivered", "Late by", "shipping", "Sent", "Attempts2", "Keyinvoice 7", "SHA-256 of the body"):
+        assert part in facts, part
+    rescheduled, failed, delivered = (events.index(each) for each in ("send-now", "Refused", "delivered2 attempts, "))
+    assert rescheduled < events.index("grace") < failed < delivered
+    assert "Refused<b>queue is full</b>" in events
+    assert "<b>queue" not in shown
+    assert "pay me" not in shown  # the history has no bodies
+    assert page.all("form") == []  # no button is left
+    assert any(each["href"] == "/history?destination=shipping" for each in page.all("a"))
+
+
+def test_a_message_that_was_sent_again_is_shown_with_its_former_life(delivery: DelayedDelivery, here: Browser) -> None:
+    live(delivery)
+    delivery.send("billing", b"y", delay=HOUR, message_id="unpaid")
+    text = " ".join(Page(here.get("/message", params={"id": "unpaid"}).text).text.split())
+    assert "Statewaiting" in text
+    assert "Cancel this message" in text
+    assert "cancelled0 attempts" in text.partition(" Life ")[2]
+
+
+def test_a_failed_message_leads_to_the_error_queue(delivery: DelayedDelivery, here: Browser) -> None:
+    live(delivery)
+    delivery.send("nowhere", b"x", delay=0, message_id="lost")
+    transport, store = InMemoryTransport(), delivery.operable_store()
+    transport.declare("error")
+    assert store is not None
+    Dispatcher(store, transport, DelayedDeliverySettings(automatic_setup=False), endpoint="sales").dispatch_due()
+    links = [each["href"] for each in Page(here.get("/message", params={"id": "lost"}).text).all("a")]
+    assert "/errors/message?id=lost" in links
+
+
+def test_a_cancelled_message_is_known_without_a_history(delivery: DelayedDelivery, here: Browser) -> None:
+    delivery.send("billing", b"x", delay=HOUR, message_id="a")
+    delivery.operations.acting_as("grace").cancel_one("a")
+    text = " ".join(Page(here.get("/message", params={"id": "a"}).text).text.split())
+    assert "The history has no entry of it, so it is unknown how it left the store." in text
+    assert "grace" in text
+
+
+def test_an_id_that_is_searched_leads_to_its_life(delivery: DelayedDelivery, here: Browser) -> None:
+    message_id = live(delivery)
+    delivery.send("billing", b"x", delay=HOUR, message_id="waits")
+    for query in (
+        {"id_prefix": "unpaid", "destination": "", "failing": ""}, {"id_prefix": message_id},
+    ):  # fmt: skip
+        answer = here.get("/messages", params=query, follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/message?id={query['id_prefix']}")
+    for query in ({"id_prefix": "unp"}, {"id_prefix": "unpaid", "destination": "other"}):
+        answer = here.get("/messages", params=query, follow_redirects=False)
+        assert "No waiting message matches." in answer.text
+    for found in ("unpaid", message_id, "waits"):
+        answer = here.get("/history", params={"message_id": found, "key": ""}, follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/message?id={found}")
+    assert "No entry of the history matches." in here.get("/history", params={"message_id": "other"}).text
+    answer = here.get("/history", params={"message_id": "unpaid", "outcome": "cancelled"}, follow_redirects=False)
+    assert answer.status_code == 200
+
+
+def test_the_history_is_filtered_and_comes_page_by_page(delivery: DelayedDelivery, here: Browser) -> None:
+    assert 'set history = "30d"' in Page(here.get("/history").text).text
+    message_id = live(delivery)
+
+    def found(**query: str) -> list[str]:
+        page = Page(here.get("/history", params=query).text)
+        return [each["href"].removeprefix("/message?id=") for each in page.all("a") if each.get("class") == "id"]
+
+    assert found() == [message_id, "unpaid"]
+    assert found(outcome="cancelled") == found(destination="billing") == found(key="invoice 8") == ["unpaid"]
+    assert found(since="2099-01-01T00:00") == found(until="2001-01-01T00:00") == []
+    assert found(since="2001-01-01T00:00", until="2099-01-01T00:00", destination="shipping") == [message_id]
+    told = Page(here.get("/history").text).text
+    assert "The history reaches back to" in told
+    assert ", and has about 2 entries. Entries are kept for 30 d." in told
+    for number in range(60):
+        delivery.send("many", b"x", delay=HOUR, message_id=f"m{number:02}")
+        delivery.operations.cancel_one(f"m{number:02}")
+    first = Page(here.get("/history?destination=many&outcome=cancelled&since=2001-01-01T00:00").text)
+    (older,) = (each["href"] for each in first.all("a") if each.get("rel") == "next")
+    rest = Page(here.get(older).text)
+    shown = [each["href"][-3:] for page in (first, rest) for each in page.all("a") if each.get("class") == "id"]
+    assert shown == [f"m{number:02}" for number in range(59, -1, -1)]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"since": "tomorrow"}, "is not a time in a form that delaystore reads"),
+        ({"outcome": "lost"}, "Outcome 'lost' is unknown; use one of delivered, handed-over"),
+        ({"after": "x"}, "is not a page's cursor"),
+        ({"key": "x" * 300}, "has 300 bytes; at most 255 are allowed"),
+        ({"destination": "a\nb"}, "control character"),
+    ],
+)
+def test_a_wrong_search_of_the_history_is_told(here: Browser, query: dict[str, str], said: str) -> None:
+    answer = here.get("/history", params=query)
+    assert answer.status_code == 400
+    assert said in Page(answer.text).text
+    assert [each["name"] for each in Page(answer.text).all("input")] == [*HISTORY[:-1]]
 
 
 def test_latest_deliveries_and_expired_messages_are_shown(delivery: DelayedDelivery, here: Browser) -> None:

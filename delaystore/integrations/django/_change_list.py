@@ -28,6 +28,8 @@ from delaystore.integrations.django import delayed
 from delaystore.integrations.django.models import WaitingMessage
 from delaystore.message import DelayedMessage, Position
 from delaystore.stores.abc import Count, Page
+from delaystore.stores.history import HistoryFilter, HistoryPage
+from delaystore.stores.records import Ending
 
 _SEARCHES: Final = 5
 """Searches of the store for one page or one count; each reads a bounded number of messages."""
@@ -260,6 +262,26 @@ class StateFilter(admin.SimpleListFilter):  # type: ignore[misc] # Django ships 
         if self.value() not in (None, "failing", "paused"):
             raise InvalidMessageError(f"unknown state {self.value()!r}")
         return queryset if self.value() is None else queryset.narrowed(**{self.value(): True})
+
+
+class HistoryForm(forms.Form):  # type: ignore[misc] # Django ships no types
+    """A search of the history: messages that have left the store."""
+
+    q = forms.CharField(label="Message id or key", required=False)
+    destination = forms.CharField(required=False)
+    outcome = forms.ChoiceField(choices=[("", "any"), *((each.value, each.value) for each in Ending)], required=False)
+
+    def page(self, after: str, limit: int) -> HistoryPage:
+        """The valid form's entries behind the position `after`. Raises ValueError for values that none can have."""
+        term, destination, outcome = (self.cleaned_data[name] or None for name in ("q", "destination", "outcome"))
+        wanted = HistoryFilter(
+            message_id=term, destination=destination, ending=None if outcome is None else Ending(outcome)
+        )
+        position = Position.parse(after) if after else None
+        found = delayed.operations.history(wanted, after=position, limit=limit)
+        if term is None or found.entries:
+            return found
+        return delayed.operations.history(replace(wanted, message_id=None, key=term), after=position, limit=limit)
 
 
 def given_time(text: str | None) -> datetime | None:

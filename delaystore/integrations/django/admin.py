@@ -16,7 +16,8 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
-from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.utils import unquote
+from django.contrib.admin.views.main import PAGE_VAR, ChangeList
 from django.contrib.admin.widgets import AdminSplitDateTime
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
@@ -24,9 +25,11 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
+from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.formats import localize
 from django.utils.html import format_html, format_html_join
+from django.utils.http import urlencode
 from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, DelaystoreError, InvalidMessageError
@@ -35,6 +38,7 @@ from delaystore.integrations.django import delayed
 from delaystore.integrations.django._change_list import (
     DestinationFilter,
     DueTimeFilter,
+    HistoryForm,
     MessageChangeList,
     Selection,
     StateFilter,
@@ -45,14 +49,16 @@ from delaystore.operations import Operations
 from delaystore.operations.changes import CancelRequest, MessageRequest, RescheduleRequest
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.records import ChangeAction, Operation, OperationKind
-from delaystore.text import counted, parse_shift
+from delaystore.text import counted, duration_text, parse_shift
 
 SHOWN: Final = 100
-"""Messages that a confirmation page lists."""
+"""Messages that a confirmation page, or a page of the history, lists."""
 _BODY_SHOWN: Final = 4096
 """Bytes of a body that are shown."""
 _REPORTED: Final = 10
 """Ids that a message above the page names."""
+_ENTRIES: Final = "delaystore_waitingmessage_entries"
+"""The name of the history's address; Django's `..._history` is the log of one object."""
 
 P = ParamSpec("P")
 
@@ -193,7 +199,45 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
         """Whether the user may reschedule messages and send them now."""
         return bool(request.user.has_perm("delaystore.change_waitingmessage"))
 
-    # The list, and the page of a message
+    # The history, the list, and the page of a message
+
+    @override
+    def get_urls(self) -> list[Any]:
+        return [path("history/", self.admin_site.admin_view(self.entries_view), name=_ENTRIES), *super().get_urls()]
+
+    @_reporting
+    def entries_view(self, request: HttpRequest) -> HttpResponse:
+        """The history: messages that have left the store, the newest first."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        form, state, page = HistoryForm(request.GET), delayed.operations.history_status(), None
+        if form.is_valid() and state.kept is not None:
+            try:
+                page = form.page(request.GET.get(PAGE_VAR, ""), SHOWN)
+            except ValueError as error:
+                form.add_error(None, str(error))
+        given = {**request.GET.dict(), PAGE_VAR: page.next_key if page else None}
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "History",
+            "opts": self.opts,
+            "form": form,
+            "since": None if state.since is None else _local(state.since),
+            "rows": [
+                (each, _local(each.ended), "-" if each.late is None else duration_text(each.late))
+                for each in (page.entries if page else ())
+            ],
+            "next_page": urlencode(given) if page and page.next_key else None,
+        }
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, "delaystore/admin/history.html", context)
+
+    @override
+    def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
+        """Django's warning, on the page of the message's history."""
+        super()._get_obj_does_not_exist_redirect(request, opts, object_id)
+        entries = reverse(f"admin:{_ENTRIES}", current_app=self.admin_site.name)
+        return redirect(f"{entries}?{urlencode({'q': unquote(object_id)})}")
 
     @override
     def get_queryset(self, request: HttpRequest) -> Selection:

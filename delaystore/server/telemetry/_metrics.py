@@ -32,6 +32,9 @@ from delaystore.server.telemetry._names import (
     DISPATCHERS,
     ERROR_QUEUE_DEPTH,
     FAILING,
+    HISTORY_ENTRIES,
+    HISTORY_KEPT,
+    HISTORY_SIZE,
     LATENESS,
     METRICS,
     OLDEST_OVERDUE,
@@ -40,8 +43,10 @@ from delaystore.server.telemetry._names import (
     PAUSED,
     SCOPE,
     STORE_AVAILABLE,
+    Metric,
 )
 from delaystore.stores.abc import DelayedMessageStore
+from delaystore.stores.history import HistoryStatus, StoreWithHistory
 from delaystore.transports.abc import Transport
 
 _OBSERVED: Final = tuple(metric for metric in METRICS if metric.kind in ("gauge", "observable counter"))
@@ -199,7 +204,8 @@ class StoreGauges:
         found = {STORE_AVAILABLE.name: 1.0, OLDEST_OVERDUE.name: 0.0 if overdue is None else overdue.total_seconds()}
         counts = counts_of(store, self._error_queue)
         depth = self._depth() if counts.error_queue_depth is None else counts.error_queue_depth
-        values = {
+        history = self._history()
+        values: dict[Metric, float | None] = {
             BACKLOG: None if counts.backlog is None else counts.backlog.messages,
             FAILING: counts.failing,
             PARKED: counts.parked_now,
@@ -207,7 +213,17 @@ class StoreGauges:
             DISPATCHERS: counts.dispatchers,
             ERROR_QUEUE_DEPTH: depth,
         }
+        if history is not None:
+            kept = 0.0 if history.kept is None else history.kept.total_seconds()
+            values |= {HISTORY_ENTRIES: history.entries, HISTORY_SIZE: history.size, HISTORY_KEPT: kept}
         return found | {metric.name: value for metric, value in values.items() if value is not None}
+
+    def _history(self) -> HistoryStatus | None:
+        """The state of the history; None: it is unknown, as to a role that may read the waiting messages alone."""
+        try:
+            return self._store.history_status() if isinstance(self._store, StoreWithHistory) else None
+        except DelaystoreError:
+            return None
 
     def _depth(self) -> int | None:
         """How many messages are in the error queue, asked if no dispatcher has reported it; None: that is unknown."""

@@ -105,6 +105,15 @@ PARKED: Final = Metric(
 PAUSED: Final = Metric("delaystore.paused", "gauge", "{destination}", "Paused destinations.")
 ERROR_QUEUE_DEPTH: Final = Metric("delaystore.error_queue.depth", "gauge", "{message}", "Messages in the error queue.")
 DISPATCHERS: Final = Metric("delaystore.dispatchers", "gauge", "{dispatcher}", "Live dispatchers.")
+HISTORY_ENTRIES: Final = Metric(
+    "delaystore.history.entries", "gauge", "{entry}", "Entries of the history, about as many as the database knows of."
+)
+HISTORY_SIZE: Final = Metric(
+    "delaystore.history.size", "gauge", "By", "Size of the history with its indexes; not on SQLite."
+)
+HISTORY_KEPT: Final = Metric(
+    "delaystore.history.kept", "gauge", "s", "Time for which the history keeps entries; 0: not at all."
+)
 
 INGRESS_MESSAGES: Final = Metric(
     "delaystore.ingress.messages", "observable counter", "{message}", "Messages that an ingress took, by result."
@@ -136,6 +145,9 @@ METRICS: Final[Sequence[Metric]] = (
     PAUSED,
     ERROR_QUEUE_DEPTH,
     DISPATCHERS,
+    HISTORY_ENTRIES,
+    HISTORY_SIZE,
+    HISTORY_KEPT,
     INGRESS_MESSAGES,
     INGRESS_CONSUMING,
     INGRESS_UNACKNOWLEDGED,

@@ -31,6 +31,7 @@ SECRET_VARIABLE: Final = "DELAYSTORE_WEB_SECRET"  # noqa: S105 - a variable's na
 SCREENS: Final = (
     Screen("Overview", "/"),
     Screen("Messages", "/messages"),
+    Screen("History", "/history"),
     Screen("Bulk", "/bulk"),
     Screen("Loads", "/loads"),
     Screen("Errors", "/errors"),
@@ -43,6 +44,7 @@ LOOKS: Final = (
     ("/events", overview.events),
     ("/messages", messages.listed),
     ("/message", messages.one),
+    ("/history", messages.history),
     ("/bulk", bulk.choose),
     ("/bulk/preview", bulk.preview),
     ("/operation", bulk.operation),

@@ -1,7 +1,7 @@
 """Forms of the pages: bodies of requests, read with limits, and their fields as filters and times."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -14,12 +14,16 @@ from delaystore.message import Position
 from delaystore.server.web._site import site_of
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.pages import CSRF
+from delaystore.stores.history import HistoryFilter
+from delaystore.stores.records import Ending
 from delaystore.text import parse_duration, parse_shift, parse_time
 
 Fields = ImmutableMultiDict[str, Any]
 _FilterT = TypeVar("_FilterT")
 FILTERS: Final = ("destination", "since", "until", "id_prefix", "load", "header", "failing", "paused")
 """The fields of a filter."""
+HISTORY: Final = ("message_id", "key", "destination", "since", "until", "outcome")
+"""The fields of a filter of the history."""
 _ANSWERS: Final[Mapping[str, bool | None]] = {"": None, "yes": True, "no": False, "true": True, "false": False}
 
 
@@ -93,6 +97,20 @@ def filter_of(fields: Fields) -> MessageFilter:
     )
 
 
+def history_filter_of(fields: Fields) -> HistoryFilter:
+    """The filter of the history that the fields say; empty ones say nothing. Raises InvalidMessageError."""
+    given = {name: text_of(fields, name) for name in HISTORY}
+    outcome, since, until = (given.pop(name) for name in ("outcome", "since", "until"))
+    if outcome not in ("", *Ending):
+        raise InvalidMessageError(f"outcome {outcome[:80]!r} is unknown; use one of {', '.join(Ending)}")
+    return HistoryFilter(
+        **{name: text or None for name, text in given.items()},
+        since=time_of(since, "since"),
+        until=time_of(until, "until"),
+        ending=Ending(outcome) if outcome else None,
+    )
+
+
 def meant(fields: Fields, wanted: _FilterT) -> _FilterT:
     """The filter of a form that changes messages: `all` says yes where it says nothing. Raises InvalidMessageError."""
     if bool(wanted) is flag_of(fields, ALL):
@@ -113,9 +131,9 @@ def query_of(wanted: MessageFilter) -> dict[str, Any]:
     return {**document, **answers, "header": [f"{name}={value}" for name, value in headers.items()]}
 
 
-def typed(fields: Fields) -> dict[str, str]:
+def typed(fields: Fields, names: Sequence[str] = FILTERS) -> dict[str, str]:
     """The typed values, unchanged, to be shown again."""
-    return {name: "\n".join(map(str, fields.getlist(name))) for name in FILTERS}
+    return {name: "\n".join(map(str, fields.getlist(name))) for name in names}
 
 
 def position_of(text: str) -> Position | None:
@@ -187,6 +205,15 @@ _NOT_OURS: Final = (
 def being_changed(message_id: str) -> str:
     """Who has a message that is claimed: a store cannot tell a dispatcher from another change, as of a double click."""
     return f"a dispatcher is sending message {message_id}, or another request is changing it"
+
+
+def unknown(message_id: str) -> Refusal:
+    """The answer where a message has no life to show."""
+    return Refusal(
+        404,
+        f"Message {message_id!r} is not waiting, and neither the audit trail nor the history has an entry of it. "
+        "See in the history how far it reaches back.",
+    )
 
 
 async def fields_of(request: Request) -> Fields:

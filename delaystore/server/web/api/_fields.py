@@ -216,7 +216,7 @@ _OF_BODIES: Final = (408, 413, 415, 422)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCall:
-    """One call. `path`: below the API's own, as in OpenAPI; the parameter at its end may hold slashes.
+    """One call. `path`: below the API's own, as in OpenAPI; its parameter may hold slashes.
 
     `query`: the parameters, each with its schema. `body`, `answer`: the structs of the request, and of the answer.
     `status`: all statuses of that answer. `refusals`: further statuses, with a problem document.
@@ -236,9 +236,7 @@ class ApiCall:
     @property
     def route(self) -> Route:
         """For Starlette."""
-        head, brace, parameter = self.path.partition("{")
-        path = f"{head}{{{parameter.removesuffix('}')}:path}}" if parameter.endswith("}") else self.path
-        route = Route(API + (path if brace else self.path), self._checked, methods=[self.method])
+        route = Route(API + self.path.replace("}", ":path}"), self._checked, methods=[self.method])
         route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)  # an id may hold line breaks
         return route
 

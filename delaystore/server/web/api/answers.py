@@ -18,7 +18,7 @@ from delaystore.filters import ALL, MessageFilter
 from delaystore.message import FailedAttempt
 from delaystore.operations import error_queue, failed_message
 from delaystore.operations.changes import AuditKept
-from delaystore.stores import records
+from delaystore.stores import history, records
 
 NaturalNumber = Annotated[int, Meta(ge=0)]
 Everything = Annotated[bool, Meta(description="Everything; stands alone.", extra_json_schema={"const": True})]
@@ -225,6 +225,23 @@ class Changed(msgspec.Struct):
 
 ChangeAnswer = answer_of(records.AuditEntry, "Change")
 ChangesAnswer = answer_of(AuditKept, "Changes", {"changes": many(ChangeAnswer)})
+
+
+HistoryEntryAnswer = answer_of(
+    history.HistoryEntry, fields={"outcome": records.Ending, "late": float | None}, without=("ending",)
+)
+HistoryAnswer = answer_of(history.HistoryStatus, "History", {"history": many(HistoryEntryAnswer), "next": str | None})
+LifeAnswer = struct(
+    "MessageLife",
+    "All that is known of one message.",
+    {
+        "message_id": str,
+        "sent": Annotated[datetime | None, Meta(description="When its id was made; null: the id does not tell.")],
+        "waiting": Summary | None,
+        "changes": many(ChangeAnswer),
+        "history": many(HistoryEntryAnswer),
+    },
+)
 
 
 OverviewAnswer = struct(

@@ -1,4 +1,4 @@
-"""Messages: send, get, search, cancel, reschedule."""
+"""Messages: send, get, search, cancel, reschedule; and their history."""
 
 from functools import partial
 from typing import Any, Final
@@ -14,9 +14,22 @@ from delaystore.server.web._site import site_of
 from delaystore.server.web.api import answers
 from delaystore.server.web.api._fields import FLAG, TEXT, TIME, ApiCall, NewDueTime, NewMessage, fields_of
 from delaystore.server.web.errors import Refusal
-from delaystore.server.web.forms import Fields, being_changed, filter_of, id_of, position_of, text_of, whole_number
+from delaystore.server.web.forms import (
+    HISTORY,
+    Fields,
+    being_changed,
+    filter_of,
+    history_filter_of,
+    id_of,
+    position_of,
+    text_of,
+    unknown,
+    whole_number,
+)
 from delaystore.stores import documents
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.history import HistoryPage, HistoryStatus
+from delaystore.stores.records import Ending
 
 _MOST: Final = 1_000
 
@@ -69,6 +82,32 @@ async def get(request: Request) -> Response:
     return JSONResponse(_document(message, with_body=site.show_bodies))
 
 
+async def life(request: Request) -> Response:
+    """All that is known of one message, whether it waits or has left."""
+    if request.scope.get("raw_path", b"").lower().endswith(b"%2fhistory"):  # it is the end of the message's own id
+        request.path_params["message_id"] += "/history"
+        return await get(request)
+    message_id = request.path_params["message_id"]
+    found = await site_of(request).run(request, Operations.life, message_id)
+    if not found.is_known:
+        raise unknown(message_id)
+    return JSONResponse(found.as_dict())
+
+
+async def history(request: Request) -> Response:
+    """A page of the history, the newest entries first; `next` as of `search`."""
+    query = request.query_params
+    wanted, after, limit = history_filter_of(query), position_of(text_of(query, "after")), limit_of(query, 100)
+
+    def look(operations: Operations) -> tuple[HistoryStatus, HistoryPage]:
+        return operations.history_status(), operations.history(wanted, after=after, limit=limit)
+
+    state, page = await site_of(request).run(request, look)
+    found = [each.as_dict() for each in page.entries]
+    following = None if page.next_key is None else str(page.next_key)
+    return JSONResponse({"history": found, "next": following, **documents.record(state)})
+
+
 async def cancel(request: Request) -> Response:
     """Delete it."""
     message_id = request.path_params["message_id"]
@@ -106,6 +145,7 @@ def _not_waiting(message_id: str) -> Refusal:
 
 
 _LIMIT: Final = {"type": "integer", "minimum": 1, "maximum": _MOST}
+_AFTER: Final = {**TEXT, "description": "The `next` of the page before."}
 CALLS: Final = (
     ApiCall(
         method="POST",
@@ -136,10 +176,38 @@ CALLS: Final = (
             "header": {"type": "array", "items": TEXT, "description": "NAME=VALUE, as often as wanted."},
             "failing": FLAG,
             "paused": FLAG,
-            "after": {**TEXT, "description": "The `next` of the page before."},
+            "after": _AFTER,
             "limit": _LIMIT,
         },
         answer=answers.MessagePage,
+        refusals=(404,),
+    ),
+    ApiCall(
+        method="GET",
+        path="/history",
+        name="history",
+        summary=(
+            "A page of messages that have left the store, the newest first, and how far the history reaches back; a "
+            "page may be short although more match: go on with `next`."
+        ),
+        do=history,
+        query={
+            **dict.fromkeys(HISTORY, TEXT),
+            "since": {**TIME, "description": "Left at this time or later; without an offset it is UTC."},
+            "until": {**TIME, "description": "Left before this time."},
+            "outcome": {"type": "string", "enum": [*Ending]},
+            "after": _AFTER,
+            "limit": _LIMIT,
+        },
+        answer=answers.HistoryAnswer,
+    ),
+    ApiCall(  # before `get`, whose id may hold slashes
+        method="GET",
+        path="/messages/{message_id}/history",
+        name="life",
+        summary="All that is known of one message: whether it waits, its changes, and how it left.",
+        do=life,
+        answer=answers.LifeAnswer,
         refusals=(404,),
     ),
     ApiCall(
