@@ -412,6 +412,12 @@ class Statements:
         return select(table.c.message_id, table.c.due_time, table.c.next_attempt).where(row_with(table))
 
     @memoized_property
+    def set_due_time(self) -> Update:
+        """Another due time for the message of the id, and nothing else."""
+        due_time: BindParameter[Any] = bindparam("new_due_time", type_=UtcDateTime)
+        return update(self.table).where(row_with(self.table)).values(due_time=due_time)
+
+    @memoized_property
     def park(self) -> Update:
         """Hide rows whose destination is paused."""
         return self._freeing(update(self.table).values(next_attempt=literal(PARKED, UtcDateTime)))

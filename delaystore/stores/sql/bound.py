@@ -24,6 +24,7 @@ from delaystore.message import (
     DelayedMessage,
     KeyRule,
     OnKey,
+    are_same_time,
     check_key,
     check_message_id,
     utc,
@@ -32,7 +33,16 @@ from delaystore.message import (
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.stores.abc import REJECT, ManagementOutcome, StoreStatus
 from delaystore.stores.operable import AuditedKeyedStore, OperableTransaction
-from delaystore.stores.records import REMOVED, AuditEntry, Change, ChangeAction, Ending, FailedDelivery, name_of_load
+from delaystore.stores.records import (
+    REMOVED,
+    TICK,
+    AuditEntry,
+    Change,
+    ChangeAction,
+    Ending,
+    FailedDelivery,
+    name_of_load,
+)
 from delaystore.stores.shared import ClaimsInBatches, in_order_of_keys, shifted, without_keys
 from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._history import NewEntries
@@ -488,7 +498,13 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         outcome = self._manage(self._sql.mark, {"id": message_id}, None)
         if outcome is not ManagementOutcome.DONE:
             return outcome, None
-        due_time = shifted(self._execute(self._sql.times, {"id": message_id}).one(), by)
+        row = self._execute(self._sql.times, {"id": message_id}).one()
+        are_times = isinstance(row.due_time, datetime) and isinstance(row.next_attempt, datetime)
+        if are_times and not are_same_time(row.due_time, row.next_attempt):
+            # `unmarked` cannot find the mark of a message that has failed, so it is taken back here.
+            self._execute(self._sql.set_due_time, {"id": message_id, "new_due_time": row.due_time + TICK})
+            row = self._execute(self._sql.times, {"id": message_id}).one()
+        due_time = shifted(row, by)
         return self.reschedule(message_id, due_time, change=change), due_time
 
     @override

@@ -417,6 +417,15 @@ class ShiftTests(StoreTests):
         expected = {message.message_id: Shift(DAY, zone).moved(message.due_time) for message in messages}
         assert {message.message_id: message.due_time for message in search_all(heir)} == expected
 
+    def test_the_due_time_of_a_message_that_has_failed_is_shifted_exactly(
+        self, operable: OperableDelayedMessageStore
+    ) -> None:
+        operable.store(a_message("a", NOON, failure_count=1, next_attempt=NOON + HOUR))
+        change = Change(by=ME, way=Way.CLI, action=ChangeAction.RESCHEDULE, shift=Shift(DAY))
+        assert operable.shift("a", Shift(DAY), change=change) == (DONE, NOON + DAY)
+        (entry,) = operable.changes()
+        assert (entry.old_due_time, entry.new_due_time) == (NOON, NOON + DAY)
+
     def test_a_shift_is_noted_with_both_due_times(self, operable: OperableDelayedMessageStore) -> None:
         operable.store(a_message("a"))
         by = Shift(7 * DAY, BERLIN)
