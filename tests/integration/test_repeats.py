@@ -439,3 +439,13 @@ def test_a_message_that_comes_during_a_replacement_has_an_entry_or_waits(
         stored += sum(each.result() for each in sending)
         found = store.history(HistoryFilter(ending=Ending.REPLACED), limit=10_000).entries
         assert len(found) + store.count() == stored
+
+
+def test_a_detached_connection_can_be_enlisted(database_url: str, store: SqlDelayedMessageStore) -> None:
+    engine = create_engine(database_url)
+    with engine.connect() as connection:
+        connection.detach()
+        DelayedDelivery("sales", store).enlist(connection).send("billing", b"", delay=60, message_id="a")
+        connection.commit()
+    engine.dispose()
+    assert store.message_ids("") == ["a"]

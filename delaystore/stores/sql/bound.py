@@ -5,10 +5,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
 
-from sqlalchemy import Connection, Delete, Update, or_, select
+from sqlalchemy import ColumnElement, Connection, Delete, Table, Update, or_, select
 from typing_extensions import override
 
 from delaystore.errors import (
@@ -373,6 +374,17 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore, Look
         with translated_errors():
             is_kept = self._parts.history.is_kept(self.connection)
         return NewEntries(self._sql.entries, ending, at, by) if is_kept else None
+
+    def note_moved(self, rows: Table, where: ColumnElement[bool]) -> None:
+        """Make the entries of messages that a migration has moved away, if a history is kept.
+
+        `rows`: the table of the migration, which has the messages' columns. `where`: which of its rows.
+        """
+        entries = self.new_entries(Ending.MIGRATED, self.now())
+        if entries is not None:
+            moved = replace(entries, inserts=self._sql.entries_of(rows))
+            with translated_errors():
+                self._dialect.insert_entries(self.connection, [where], {}, moved)
 
     @override
     def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:
