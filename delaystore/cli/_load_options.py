@@ -108,7 +108,9 @@ Map = Annotated[list[str] | None, map_option("load")]
 RowQueueOption = Annotated[
     str | None, typer.Option("--destination", metavar="QUEUE", help="Destination of rows without one.")
 ]
-OnKeys = Annotated[OnKey | None, typer.Option(help="Result if the key is in use. Default: reject.")]
+OnKeys = Annotated[
+    OnKey | None, typer.Option(metavar="RULE", help="If in use: reject (default), keep, replace, debounce.")
+]
 MaxWait = Annotated[
     str | None,
     typer.Option(metavar="DURATION", help="With debounce: maximum wait after the first message."),

@@ -111,8 +111,8 @@ def send(
     if_delivered: Annotated[
         str | None,
         typer.Option(
-            metavar="send|reject",
-            help="Result if the id was delivered already, by the history. With --file: load, skip or error.",
+            metavar="RULE",
+            help="If delivered: send, reject; a file: load, skip, error.",
         ),
     ] = None,
     body_file: Annotated[
