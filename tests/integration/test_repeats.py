@@ -126,6 +126,14 @@ def test_more_delivered_ids_than_a_statement_looks_up(store: SqlDelayedMessageSt
     assert store.count() == 0
 
 
+def test_a_generator_of_more_messages_than_are_kept_in_memory(sqlite_url: str) -> None:
+    with keeping(sqlite_url) as store:
+        deliver(store, "m-00007")
+        with pytest.raises(MessageDeliveredError):
+            store.store_new(message(f"m-{number:05d}", 60) for number in range(20_100))
+        assert store.count() == 0
+
+
 @pytest.mark.parametrize("ended", [False, True])
 def test_without_a_history_nothing_is_stored(store: SqlDelayedMessageStore, *, ended: bool) -> None:
     if ended:

@@ -311,33 +311,25 @@ class Promotion:
         self._registry.finish(connection, finished, self._rejected, self._staged_rows.due)
         return finished
 
-    def _replacing(self, bound: BoundSqlStore, staged: Select[Any]) -> Sequence[tuple[Select[Any], OnDuplicate]]:
-        """Count the waiting messages that rows without a key are about to replace, and make their entries.
+    def _count_replaced(self, bound: BoundSqlStore) -> int | None:
+        """Count the waiting messages that rows without a key are about to replace; the loads that stored them note it.
 
-        The loads that stored them note it. A new bulk partition replaces no message_id: it does not come here.
-
-        Returns the rows to insert, with their rule. Where a history is kept, the waiting messages are locked first, and
-        rows of other ids may replace none: a message that comes meanwhile would be replaced without an entry.
+        A new bulk partition replaces no message_id: it does not come here. Where a history is kept, the messages are
+        locked, and get their entries. Returns how many were locked then; None: no history is kept.
         """
-        live, history, dialect = self._database.live, self._database.tables.history, self._database.dialect
+        live, dialect, connection = self._database.live, self._database.dialect, bound.connection
         ids = select(self._staging.c.message_id).where(self._has_no_key())
+        these, locked = live.c.message_id.in_(ids), None
         by = None if self._noted_as is None else self._noted_as.by
-        entries, connection, waits = bound.new_entries(Ending.REPLACED, bound.now(), by), bound.connection, live.c
+        entries = bound.new_entries(Ending.REPLACED, bound.now(), by)
         if entries is not None:
-            dialect.lock_waiting(connection, live, ids)
-            dialect.insert_entries(connection, [waits.message_id.in_(ids)], {}, entries)
-        counted = select(waits[LOAD], func.count().label("messages")).where(waits.message_id.in_(ids))
-        counts = {row[0]: row.messages for row in connection.execute(counted.group_by(waits[LOAD]))}
+            locked = dialect.lock_waiting(connection, live, ids)
+            dialect.insert_entries(connection, [these], {}, entries)
+        counted = select(live.c[LOAD], func.count().label("messages")).where(these)
+        counts = {row[0]: row.messages for row in connection.execute(counted.group_by(live.c[LOAD]))}
         LoadChanges(bound).note({number: n for number, n in counts.items() if number is not None}, Ending.REPLACED)
         self._replaced = sum(counts.values())
-        if entries is None:
-            return [(staged, OnDuplicate.REPLACE)]
-        has_entry = exists().where(
-            history.c.message_id == self._staging.c.message_id,
-            history.c.ended_at == entries.at,
-            history.c.ending == entries.ending.value,
-        )
-        return [(staged.where(has_entry), OnDuplicate.REPLACE), (staged.where(~has_entry), OnDuplicate.ERROR)]
+        return locked
 
     def _note_replaced(self, bound: BoundSqlStore) -> None:
         """Note how many waiting messages were replaced, as one entry of the audit trail.
@@ -431,12 +423,17 @@ class Promotion:
         live, partitions = self._database.live, self._database.store.partitions
         parent = None if partitions is None else partitions.parent
         try:
-            parts = self._replacing(bound, staged) if replaces else []
+            locked = self._count_replaced(bound) if replaces else None
             staged = dialect.except_in_partitions(connection, live, parent, staged, self._on_duplicate)
-            stored = 0
-            for rows, rule in parts or [(staged, self._on_duplicate)]:
-                statement = dialect.promoting(live, _COLUMNS, rows, rule)
-                stored += connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+            if locked is None:
+                stored = self._move(connection, staged, self._on_duplicate)
+            else:
+                waits = exists().where(live.c.message_id == self._staging.c.message_id)
+                stored = self._move(connection, staged.where(waits), OnDuplicate.REPLACE)
+                new = self._move(connection, staged.where(~waits), OnDuplicate.ERROR)
+                if new != self._staged_rows.plain - locked:  # a message came after the lock, and has no entry
+                    raise _ConflictError
+                stored += new
         except DuplicateMessageError:
             raise _DuplicatesError from None
         except MessageBeingStoredError:
@@ -451,6 +448,11 @@ class Promotion:
         if self._on_duplicate is OnDuplicate.IGNORE and connection.execute(distinct_ids(wanted)).scalar_one() != stored:
             raise _DuplicatesError  # which have come since they were left out: dispatchers may have them
         return stored
+
+    def _move(self, connection: Connection, staged: Select[Any], rule: OnDuplicate) -> int:
+        """Insert staged rows; returns how many rows the database counts."""
+        statement = self._database.dialect.promoting(self._database.live, _COLUMNS, staged, rule)
+        return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
 
     def _place_keyed(self, bound: BoundSqlStore) -> tuple[int, int]:
         """Store messages with a key, the first due first: the later one of two with one key is the new one.

@@ -1,7 +1,7 @@
 """A transaction of the in-memory store, with its claims, new messages and changes until it ends."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -116,34 +116,37 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore
         self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
     ) -> int:
         """Reserve the ids and keys of all of `messages`, or of none; waits for no dispatcher."""
-        return sum(own == waits for own, waits in self._store_all(messages, rule, change, new=False))
+        keyed: list[DelayedMessage] = []
+        new = [copied(message) for message in without_keys(messages, keyed)]
+        with self._waiting.lock:
+            self._check_open()
+            self._check_new(new)
+            stored = {message.message_id: WaitingEntry(message) for message in new}
+            if not keyed:
+                self._put(stored)
+                return len(new)
+            with self._all_or_nothing():
+                self._put(stored)
+                placed = (self._place(each, rule, change) == each.message_id for each in in_order_of_keys(keyed))
+                return len(new) + sum(placed)
 
     @override
     def store_new(
         self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
     ) -> Mapping[str, str]:
         """As `store_many`; the history has messages that this block removes only after its end."""
-        return dict(self._store_all(messages, rule, change, new=True))
-
-    def _store_all(
-        self, messages: Iterable[DelayedMessage], rule: KeyRule, change: Change | None, *, new: bool
-    ) -> Sequence[tuple[str, str]]:
-        """Each id, and the one that waits then. `new`: refuse messages that were delivered."""
         keyed: list[DelayedMessage] = []
-        plain = [copied(message) for message in without_keys(messages, keyed)]
-        with self._waiting.lock:
+        new = [copied(message) for message in without_keys(messages, keyed)]
+        with self._waiting.lock, self._all_or_nothing():
             self._check_open()
-            history = self._waiting.history
-            if new and history.since is None:
+            if self._waiting.history.since is None:
                 raise without_history("if_delivered='reject'")
-            self._check_new(plain)
-            stored = {message.message_id: WaitingEntry(message) for message in plain}
-            with self._all_or_nothing() if keyed or new else nullcontext():
-                self._put(stored)
-                placed = [(each.message_id, self._place(each, rule, change)) for each in in_order_of_keys(keyed)]
-                waiting = [*zip(stored, stored, strict=True), *placed]
-                if new and (delivered := history.delivered([message_id for message_id, _ in waiting])):
-                    raise MessageDeliveredError(sorted(delivered))
+            self._check_new(new)
+            self._put({message.message_id: WaitingEntry(message) for message in new})
+            waiting = {message.message_id: message.message_id for message in new}
+            waiting |= {each.message_id: self._place(each, rule, change) for each in in_order_of_keys(keyed)}
+            if delivered := self._waiting.history.delivered(waiting):
+                raise MessageDeliveredError(sorted(delivered))
             return waiting
 
     @override
