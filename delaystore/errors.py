@@ -20,6 +20,7 @@ Every error that delaystore raises on purpose is a `DelaystoreError`. Its text n
     │   ├── StoreSetupError           tables are missing, or of an unknown version
     │   ├── TooLargeForStoreError     a message has more bytes than the store accepts
     │   ├── DuplicateMessageError     a message with this message_id is waiting
+    │   │   └── MessageDeliveredError a message with this message_id was delivered before
     │   └── DuplicateKeyError         a message with this key is waiting
     ├── MigrationError                a migration cannot start or continue
     │   └── MigrationLockedError      another process is working on the same source
@@ -242,6 +243,31 @@ class DuplicateMessageError(StoreError):
 
     def __reduce__(self) -> tuple[type["DuplicateMessageError"], tuple[Sequence[str], str, str]]:
         return type(self), (self.message_ids, self._found, self._remedy)
+
+
+class MessageDeliveredError(DuplicateMessageError):
+    """A message with this message_id was delivered before, as the history of the store says.
+
+    Raised by `send` with `if_delivered="reject"`, and by loads with `ifDelivered` `error`. The call stored no message.
+
+    Remedy: if you repeated a `send`, do nothing, because the first attempt was delivered. Otherwise use another
+    message_id.
+
+    Args:
+        message_ids: The delivered ids; a load gives the first ten.
+        found: The beginning of the text.
+        remedy: The end of the text.
+
+    """
+
+    def __init__(
+        self,
+        message_ids: Sequence[str],
+        found: str = "nothing was stored, because these messages were delivered already",
+        remedy: str = "if you send again after a failure, do nothing; otherwise use another id",
+    ) -> None:
+        super().__init__(message_ids, found, remedy)
+        self.message_ids = tuple(message_ids)
 
 
 class DuplicateKeyError(StoreError):

@@ -56,6 +56,23 @@ class OnKey(StrEnum):
     """As `replace`, but due no later than `max_wait` after the first of the messages that have replaced one another."""
 
 
+class IfDelivered(StrEnum):
+    """The rule for a new message whose id was delivered before, as far as the history reaches back."""
+
+    SEND = "send"
+    """It is stored, and delivered again."""
+    REJECT = "reject"
+    """MessageDeliveredError."""
+
+    @classmethod
+    def rejects(cls, given: "IfDelivered | str") -> bool:
+        """Whether `given` is REJECT, perhaps by its name; InvalidMessageError for another name."""
+        try:
+            return cls(given) is cls.REJECT
+        except ValueError:
+            raise InvalidMessageError(f"if_delivered must be one of {', '.join(cls)}, not {given!r}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class KeyRule:
     """An OnKey with its bound.

@@ -52,6 +52,17 @@ class OnDuplicate(StrEnum):
     """
 
 
+class DeliveredRows(StrEnum):
+    """What to do with rows whose message_id was delivered before, as far as the history reaches back."""
+
+    LOAD = "load"
+    """Store them; the load does not read the history."""
+    SKIP = "skip"
+    """Leave them out; they count as skipped."""
+    ERROR = "error"
+    """Load nothing."""
+
+
 class UnknownColumns(StrEnum):
     """The rule for columns that are not a message's."""
 
@@ -113,6 +124,7 @@ class WriteOptions(StoreOptions):
     id_columns: tuple[str, ...] = ()
     destination: str | None = None
     on_duplicate: OnDuplicate = OnDuplicate.ERROR
+    if_delivered: DeliveredRows = DeliveredRows.LOAD
     rejects: str | None = None
     unknown_columns: UnknownColumns = UnknownColumns.ERROR
     time_zone: str | None = None
@@ -158,6 +170,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         id_columns=tuple(name.strip() for name in (given.text("idColumns") or "").split(",") if name.strip()),
         destination=given.text("destination"),
         on_duplicate=given.choice("onDuplicate", WriteOptions.on_duplicate),
+        if_delivered=given.choice("ifDelivered", WriteOptions.if_delivered),
         rejects=given.text("rejects"),
         unknown_columns=given.choice("unknownColumns", WriteOptions.unknown_columns),
         time_zone=given.text("timeZone"),

@@ -56,7 +56,7 @@ _MOVE: Final = "--due-from --routing --poison-queue --max-rate --target-timeout 
 SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "send": {
         "When": "--delay --at --not-after --max-late",
-        "Message": "--header --headers-json --property --message-id --body-file --json-body",
+        "Message": "--header --headers-json --property --message-id --if-delivered --body-file --json-body",
         "Key": "--key --on-key --max-wait",
         "Control": "--native --create --actor",
         "File": "--file --sheet",
@@ -64,7 +64,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "load": {
         "Rows": "--map --destination --format --separator --unknown-columns --time-zone --zone-column --ambiguous-time",
         "Due times": "--spread --ramp --window",
-        "Ids and keys": "--load-id --id-columns --on-duplicate --key-column --on-key --max-wait",
+        "Ids and keys": "--load-id --id-columns --on-duplicate --if-delivered --key-column --on-key --max-wait",
         "Control": "--rejects-dir --max-rows-per-second --dry-run --preview --plot --cleanup --create --again",
         "Spark": "--master --conf --spark-log",
     },
@@ -83,7 +83,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "ingress run": {
         "Queues": "--queue --rejected-queue --error-queue",
         "Messages": "--destination --allow-destination --delay-headers --count-from --direct-below --on-duplicate "
-        "--max-body-bytes",
+        "--on-repeat --max-body-bytes",
         "Performance": "--batch-size --prefetch --memory-bytes",
         "Control": "--audit --metrics --fail-fast --verbose",
     },

@@ -10,7 +10,7 @@ import typer
 from delaystore.cli._commands import Offered
 from delaystore.cli._options import DEFAULT_ERROR_QUEUE, AuditOption, environment_option, error_queue_option
 from delaystore.errors import ConfigurationError
-from delaystore.ingress.settings import IngressOnDuplicate, IngressSettings
+from delaystore.ingress.settings import IngressOnDuplicate, IngressOnRepeat, IngressSettings
 from delaystore.settings import DelayedDeliverySettings
 
 if TYPE_CHECKING:
@@ -169,6 +169,15 @@ class IngressOptions:
             group=_GROUP,
         ),
     ] = IngressOnDuplicate.BOTH
+    on_repeat: Annotated[
+        IngressOnRepeat,
+        environment_option(
+            "--on-repeat",
+            "Result if a message with the same id was delivered already, by the history: deliver again, or drop.",
+            metavar="deliver|drop",
+            group=_GROUP,
+        ),
+    ] = IngressOnRepeat.DELIVER
     direct_below: Annotated[
         str,
         environment_option(

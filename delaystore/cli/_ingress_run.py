@@ -130,6 +130,7 @@ def _outcome(health: "IngressHealth") -> str:
         "were in the store already": health.duplicate,
         "forwarded at once": health.passthrough,
         "discarded": health.discarded,
+        "delivered before, and dropped": health.repeated,
         "rejected": health.rejected,
         "applied": health.applied,
     }

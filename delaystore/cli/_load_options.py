@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from delaystore.bulk.options import AmbiguousTime, OnDuplicate, UnknownColumns
+from delaystore.bulk.options import AmbiguousTime, DeliveredRows, OnDuplicate, UnknownColumns
 from delaystore.cli._commands import Offered
 from delaystore.cli._options import EndpointOptions, environment_option, parse_pair
 from delaystore.cli._output import OutputError, bar, print_document, print_line, print_note, print_table
@@ -108,7 +108,9 @@ Map = Annotated[list[str] | None, map_option("load")]
 RowQueueOption = Annotated[
     str | None, typer.Option("--destination", metavar="QUEUE", help="Destination of rows without one.")
 ]
-OnKeys = Annotated[OnKey | None, typer.Option(help="Result if the key is in use. Default: reject.")]
+OnKeys = Annotated[
+    OnKey | None, typer.Option(metavar="RULE", help="If in use: reject (default), keep, replace, debounce.")
+]
 MaxWait = Annotated[
     str | None,
     typer.Option(metavar="DURATION", help="With debounce: maximum wait after the first message."),
@@ -116,6 +118,8 @@ MaxWait = Annotated[
 
 
 _OF_KEYS: Final = ("on_key", "max_wait")
+_OF_ONE: Final = (*_OF_KEYS, "if_delivered")
+"""Options of one message, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +146,12 @@ class RowOptions:
             help="Result if a message_id is waiting already: load nothing, keep the waiting message, or replace it."
         ),
     ] = OnDuplicate.ERROR
+    if_delivered: Annotated[
+        DeliveredRows,
+        typer.Option(
+            help="Result if a message_id was delivered already, by the history: load the row, skip it, or load nothing."
+        ),
+    ] = DeliveredRows.LOAD
     unknown_columns: Annotated[
         UnknownColumns,
         typer.Option(
@@ -261,8 +271,8 @@ class TrialOptions:
             raise typer.Exit(1)
 
 
-RowsOfFile = Annotated[RowOptions, Offered(*(each.name for each in fields(RowOptions) if each.name not in _OF_KEYS))]
-"""The options of `send --file`: --on-key and --max-wait are also those of one message."""
+RowsOfFile = Annotated[RowOptions, Offered(*(each.name for each in fields(RowOptions) if each.name not in _OF_ONE))]
+"""The options of `send --file`, except the options of one message."""
 Format = Annotated[str | None, format_option("load")]
 Separator = Annotated[str | None, separator_option("load")]
 Master = Annotated[str | None, typer.Option(metavar="URL", help="Master of Spark. Default: local[*].")]
@@ -285,6 +295,16 @@ def parse_kind(name: str | None) -> "Kind | None":
         return None if name is None else Kind(name.lower())
     except ValueError:
         raise ConfigurationError(f"--format must be one of {', '.join(Kind)}, not {name!r}") from None
+
+
+def parse_delivered(name: str) -> DeliveredRows:
+    """What --if-delivered says of the rows of a file."""
+    try:
+        return DeliveredRows(name)
+    except ValueError:
+        raise ConfigurationError(
+            f"--if-delivered must be one of {', '.join(DeliveredRows)} with --file, not {name!r}"
+        ) from None
 
 
 def read_with(files: "DataFiles", separator: str | None, sheet: str | None = None) -> "DataFiles":
@@ -429,6 +449,8 @@ def report_dry_run(report: "DryRun", *, as_json: bool) -> None:
         print_line(f"a dry run: the load would fail, because {', and '.join(obstacles)}; nothing was written")
     else:
         print_line(f"a dry run: {counted(report.would_store, 'message')} would be loaded; nothing was written")
+    if report.given.if_delivered is not DeliveredRows.LOAD:
+        print_note("note: a dry run does not search the history for messages that were delivered already")
     if report.waiting is None:
         print_note("note: this store cannot list waiting messages; rows that wait already would be left out")
     if report.twice:

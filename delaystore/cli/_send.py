@@ -40,7 +40,7 @@ from delaystore.cli._options import (
 from delaystore.cli._output import print_document, print_line, print_note
 from delaystore.cli._signals import StoppedAtOnceError, stop_requests
 from delaystore.errors import ConfigurationError, DelaystoreError, MissingDependencyError, StoreError, TransportError
-from delaystore.message import PROPERTY_TYPES, OnKey
+from delaystore.message import PROPERTY_TYPES, IfDelivered, OnKey
 from delaystore.registry import installing
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.records import Way
@@ -108,6 +108,13 @@ def send(
     ] = None,
     on_key: of_load.OnKeys = None,
     max_wait: of_load.MaxWait = None,
+    if_delivered: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RULE",
+            help="If delivered: send, reject; a file: load, skip, error.",
+        ),
+    ] = None,
     body_file: Annotated[
         str | None, typer.Option(metavar="FILE", help="Read the body from FILE; - is standard input.")
     ] = None,
@@ -146,7 +153,10 @@ def send(
         if not file:
             raise ConfigurationError("--file is empty; name a file, or - for standard input")
         _refuse(one, "is of one message, and --file sends many, whose columns say that; leave it out")
-        options = replace(rows, on_key=on_key, max_wait=max_wait).given(where, destination, _TYPED)
+        rows = replace(rows, on_key=on_key, max_wait=max_wait)
+        if if_delivered is not None:
+            rows = replace(rows, if_delivered=of_load.parse_delivered(if_delivered))
+        options = rows.given(where, destination, _TYPED)
         send_file(file, options, where, reading, trial, create=create, by=actor, as_json=as_json)
         return
     of_file = {option_of(name): value for name, value in rows.rules().items()}
@@ -182,6 +192,7 @@ def send(
             max_wait=longest,
             not_after=limit,
             max_late=late,
+            if_delivered=IfDelivered.SEND if if_delivered is None else if_delivered,
         )
         if as_json:
             print_document({"message_id": sent})

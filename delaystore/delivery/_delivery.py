@@ -21,7 +21,7 @@ from delaystore.delivery._sending import (
     EnlistedDelivery,
     MessageFactory,
     Sender,
-    store_keyed,
+    store_by_rule,
     store_many,
 )
 from delaystore.dispatcher.dispatcher import Dispatcher
@@ -38,13 +38,13 @@ from delaystore.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from delaystore.message import DelayedMessage, KeyRule, OnKey, Position
+from delaystore.message import DelayedMessage, IfDelivered, KeyRule, OnKey, Position
 from delaystore.operations import EndpointAccess, Operations
 from delaystore.operations.changes import Actor, MessageChanges
 from delaystore.processes import actor_name, off_the_loop, renew_in_children
 from delaystore.settings import Audit, DelayedDeliverySettings
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
-from delaystore.stores.history import HistoryEntry, HistoryFilter
+from delaystore.stores.history import DeduplicatingStore, HistoryEntry, HistoryFilter
 from delaystore.stores.operable import OperableDelayedMessageStore
 from delaystore.stores.records import Way
 from delaystore.stores.shared import answer_about, check_one
@@ -183,6 +183,7 @@ class DelayedDelivery(Sender):
         *,
         on_key: OnKey | str | None = None,
         max_wait: timedelta | float | None = None,
+        if_delivered: IfDelivered | str = IfDelivered.SEND,
     ) -> int:
         """Store many messages: all or none, where the store has transactions.
 
@@ -193,6 +194,7 @@ class DelayedDelivery(Sender):
             messages: Checked one by one, so that a generator is possible.
             on_key: As in `send`.
             max_wait: As in `send`; a timedelta or seconds.
+            if_delivered: As in `send`; with `reject`, one delivered message refuses all.
 
         Returns:
             How many were stored, or are in the broker; a message that is left out for the one that waits is not.
@@ -201,14 +203,15 @@ class DelayedDelivery(Sender):
             StoreError, InvalidMessageError, ConfigurationError: As `send`.
 
         """
-        rule = KeyRule.of(on_key, max_wait)
+        rule, new = KeyRule.of(on_key, max_wait), IfDelivered.rejects(if_delivered)
+        self._check_new(new=new)
         self.prepare()
         earliest = Earliest()
         with self._factory.followed() as stamp:
             checked = self._factory.checked(messages, earliest, stamp)
             if self._native is not None:
                 return self._send_many_natively(self._native, checked, rule)
-            count = self._store_many(checked, rule)
+            count = self._store_many(checked, rule, new=new)
         if earliest.time is not None:
             self._wake_up(earliest.time if rule.max_wait is None else None)
         return count
@@ -663,13 +666,22 @@ class DelayedDelivery(Sender):
         self._wake_up(message.due_time)
 
     @override
-    def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        return self._keep_keyed_as(self._actor, message, rule)
+    def _keep_by_rule(self, message: DelayedMessage, rule: KeyRule, *, new: bool) -> str:
+        return self._keep_by_rule_as(self._actor, message, rule, new=new)
 
-    def _keep_keyed_as(self, actor: Actor, message: DelayedMessage, rule: KeyRule) -> str:
-        stored = self._store_one(message, lambda message: store_keyed(self._store, message, rule, actor))
+    def _keep_by_rule_as(self, actor: Actor, message: DelayedMessage, rule: KeyRule, *, new: bool) -> str:
+        self._check_new(new=new)
+        stored = self._store_one(message, lambda message: store_by_rule(self._store, message, rule, actor, new=new))
         self._wake_up(message.due_time if rule.max_wait is None else None)
         return stored
+
+    def _check_new(self, *, new: bool) -> None:
+        """Raise ConfigurationError if delivered messages are to be refused, and some never reach the history."""
+        if new and self._native is not None:
+            raise ConfigurationError(
+                "nothing was stored, because native=True sends messages past the store, and its history does not know "
+                "them; leave native or if_delivered='reject' out"
+            )
 
     def _store_one(self, message: DelayedMessage, store: Callable[[DelayedMessage], _AnswerT]) -> _AnswerT:
         call = self._calls.call("storing a message")
@@ -694,9 +706,9 @@ class DelayedDelivery(Sender):
         with self._telling_breaker(self._calls.call("asking for the time")):
             return self._store.now()
 
-    def _store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule) -> int:
+    def _store_many(self, messages: Iterable[DelayedMessage], rule: KeyRule, *, new: bool = False) -> int:
         with self._telling_breaker():
-            count = store_many(self._store, messages, rule, self._actor)
+            count = store_many(self._store, messages, rule, self._actor, new=new)
         self._store_breaker.success()
         return count
 
@@ -737,14 +749,19 @@ class DelayedDelivery(Sender):
         return self._store
 
     def replace_many(
-        self, messages: Sequence[DelayedMessage], replaced: Collection[str], changes: MessageChanges
+        self,
+        messages: Sequence[DelayedMessage],
+        replaced: Collection[str],
+        changes: MessageChanges,
+        *,
+        new: bool = False,
     ) -> None:
         """As `send_many` into the store, but those of `replaced` take the places of the waiting messages of their ids.
 
         All is one transaction; see `MessageChanges.replace_many`. `changes`: in whose name, by `changes_as`.
         """
         with self._factory.followed() as stamp, self._telling_breaker():
-            changes.replace_many(list(self._factory.checked(messages, Earliest(), stamp)), replaced)
+            changes.replace_many(list(self._factory.checked(messages, Earliest(), stamp)), replaced, new=new)
         self._store_breaker.success()
 
     def check(self, message: DelayedMessage) -> None:
@@ -763,6 +780,11 @@ class DelayedDelivery(Sender):
     def manages(self) -> bool:
         """Whether the store can look up and change waiting messages."""
         return isinstance(self._store, ManagedDelayedMessageStore)
+
+    @property
+    def deduplicates(self) -> bool:
+        """Whether the store can refuse messages that were delivered, while it keeps a history."""
+        return isinstance(self._store, DeduplicatingStore)
 
     def operable_store(self) -> OperableDelayedMessageStore | None:
         """The store, for what reports to it; None: it keeps no reports, or not yet, as its tables are of an earlier
@@ -810,5 +832,5 @@ class _SenderAs(Sender):
         self._delivery._keep(message)
 
     @override
-    def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        return self._delivery._keep_keyed_as(self._actor, message, rule)
+    def _keep_by_rule(self, message: DelayedMessage, rule: KeyRule, *, new: bool) -> str:
+        return self._delivery._keep_by_rule_as(self._actor, message, rule, new=new)

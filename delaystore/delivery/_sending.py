@@ -15,6 +15,7 @@ from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import (
     NOTHING,
     DelayedMessage,
+    IfDelivered,
     KeyRule,
     OnKey,
     check_key,
@@ -24,10 +25,10 @@ from delaystore.message import (
 )
 from delaystore.operations.changes import Actor, MessageChanges, audited_keyed
 from delaystore.processes import actor_name
-from delaystore.stores.abc import KeyedDelayedMessageStore, ManagementOutcome
+from delaystore.stores.abc import REJECT, KeyedDelayedMessageStore, ManagementOutcome
 from delaystore.stores.operable import AuditedKeyedStore
 from delaystore.stores.records import Way
-from delaystore.stores.shared import answer_about, keyed
+from delaystore.stores.shared import answer_about, deduplicating, keyed
 from delaystore.transports.abc import Transport
 
 Stamp = Callable[[DelayedMessage], DelayedMessage]
@@ -160,6 +161,7 @@ class Sender(ABC):
         max_wait: timedelta | float | None = None,
         not_after: datetime | None = None,
         max_late: timedelta | float | None = None,
+        if_delivered: IfDelivered | str = IfDelivered.SEND,
     ) -> str:
         """Store a message until it is due.
 
@@ -184,6 +186,9 @@ class Sender(ABC):
             not_after: Its latest delivery, an aware datetime not before its due time: later, it expires, as the
                 setting `on_expired` says. None: it is delivered however late.
             max_late: The same as a timedelta or seconds after its due time; give at most one of the two.
+            if_delivered: If a message with this id was delivered before, by the history: `send` (the default) delivers
+                this one too; `reject` raises MessageDeliveredError. In your own transaction under REPEATABLE READ,
+                deliveries since its first statement may not be noticed.
 
         Returns:
             The message_id of the waiting message: with `keep` perhaps the other message's.
@@ -191,17 +196,20 @@ class Sender(ABC):
         Raises:
             InvalidMessageError: It cannot be carried, or the arguments contradict each other.
             DuplicateMessageError: A message with this id waits in the store already.
+            MessageDeliveredError: A message with this id was delivered, and `if_delivered` is `reject`.
             MessageBeingDispatchedError: A dispatcher has the message with this id, and has not settled it within 5 s:
                 this one is not stored, send it again.
             DuplicateKeyError: A message with this key waits already, and `on_key` is `reject`.
             KeyInUseError: A dispatcher has the message with this key, and has not settled it within 5 s: this one is
                 not stored, send it again.
-            ConfigurationError: The store does not support keys, or keeps no latest delivery.
+            ConfigurationError: The store does not support keys, or keeps no latest delivery, or `if_delivered` is
+                `reject` and no history is kept, or with `native`.
             DurabilityUnknownError: It is stored, but perhaps not on PostgreSQL's synchronous standby.
             StoreError: The store fails; the message may be stored nevertheless. Send again with the same message_id.
 
         """
         rule = rule_of(key, on_key, max_wait)
+        new = if_delivered is not IfDelivered.SEND and IfDelivered.rejects(if_delivered)
         if json is not None:
             body, properties = json_content(body, json, properties)
         elif body is None:
@@ -222,8 +230,8 @@ class Sender(ABC):
         with self._factory.followed(message) as stamp:
             if stamp is not None:
                 message = stamp(message)
-            if rule is not None:
-                return self._keep_keyed(message, rule)
+            if rule is not None or new:
+                return self._keep_by_rule(message, rule or REJECT, new=new)
             self._keep(message)
         return message.message_id
 
@@ -235,8 +243,11 @@ class Sender(ABC):
         """Store a checked message, or send it natively. Raises StoreError."""
 
     @abstractmethod
-    def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        """Store a checked message with a key; returns the message_id of the one that waits. Raises StoreError."""
+    def _keep_by_rule(self, message: DelayedMessage, rule: KeyRule, *, new: bool) -> str:
+        """Store a checked message by the rule of its key, if it has one; returns the message_id of the one that waits.
+
+        `new`: refuse a message that was delivered. Raises StoreError.
+        """
 
 
 _NO_BODY: Final = "give exactly one of body= (bytes) and json= (a value that is not None)"
@@ -277,24 +288,32 @@ class BatchStore(Protocol):
         ...
 
 
-def store_keyed(store: object, message: DelayedMessage, rule: KeyRule, actor: Actor) -> str:
-    """Store a message with a key by `rule`, and note if it replaces another; returns the id that waits.
+def store_by_rule(store: object, message: DelayedMessage, rule: KeyRule, actor: Actor, *, new: bool) -> str:
+    """Store a message by the rule of its key, and note if it replaces another; returns the id that waits.
 
-    Raises ConfigurationError where `store` does not support keys, or keeps no audit trail for the entry.
+    `new`: refuse a message that was delivered; otherwise it has a key. Raises ConfigurationError where `store` does not
+    support keys, or keeps no audit trail for the entry, or no history.
     """
+    if new:
+        return deduplicating(store).store_new([message], rule, change=actor.replacement(rule))[message.message_id]
     knowing, change = keyed(store), actor.replacement(rule)
     if change is None:
         return knowing.store_keyed(message, rule)
     return audited_keyed(store, change.way).store_keyed(message, rule, change=change)
 
 
-def store_many(store: BatchStore, messages: Iterable[DelayedMessage], rule: KeyRule, actor: Actor) -> int:
+def store_many(
+    store: BatchStore, messages: Iterable[DelayedMessage], rule: KeyRule, actor: Actor, *, new: bool = False
+) -> int:
     """Store all of `messages`, those with a key by `rule`, and note each that is replaced.
 
-    Returns how many were stored. Raises ConfigurationError for a message with a key where `store` knows none, or keeps
-    no audit trail for the entry.
+    `new`: refuse messages that were delivered. Returns how many were stored. Raises ConfigurationError for a message
+    with a key where `store` knows none, or keeps no audit trail for the entry; and where it keeps no history for `new`.
     """
     change = actor.replacement(rule)
+    if new:
+        stored = deduplicating(store).store_new(messages, rule, change=change)
+        return sum(own == waiting for own, waiting in stored.items())
     if change is not None:
         if isinstance(store, AuditedKeyedStore):
             return store.store_many(messages, rule, change=change)
@@ -409,12 +428,13 @@ class EnlistedDelivery(Sender):
         *,
         on_key: OnKey | str | None = None,
         max_wait: timedelta | float | None = None,
+        if_delivered: IfDelivered | str = IfDelivered.SEND,
     ) -> int:
         """As `DelayedDelivery.send_many`."""
-        rule = KeyRule.of(on_key, max_wait)
+        rule, new = KeyRule.of(on_key, max_wait), IfDelivered.rejects(if_delivered)
         with self._factory.followed() as stamp:
             checked = self._factory.checked(messages, self._earliest, stamp)
-            return store_many(self._bound, checked, rule, self._actor)
+            return store_many(self._bound, checked, rule, self._actor, new=new)
 
     def get(self, message_id: str | None = None, *, key: str | None = None) -> DelayedMessage | None:
         """Look up a waiting message by its id or its key, as your transaction sees it.
@@ -505,7 +525,7 @@ class EnlistedDelivery(Sender):
         self._earliest.note(message.due_time)
 
     @override
-    def _keep_keyed(self, message: DelayedMessage, rule: KeyRule) -> str:
-        stored = store_keyed(self._bound, message, rule, self._actor)
+    def _keep_by_rule(self, message: DelayedMessage, rule: KeyRule, *, new: bool) -> str:
+        stored = store_by_rule(self._bound, message, rule, self._actor, new=new)
         self._earliest.note(message.due_time if rule.max_wait is None else self._bound.now())
         return stored

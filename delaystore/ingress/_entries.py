@@ -22,6 +22,8 @@ class IngestResult(StrEnum):
     """It is in the store already."""
     DISCARDED = "discarded"
     """Another message with its id is kept."""
+    REPEATED = "repeated"
+    """A message with its id was delivered already."""
     PASSTHROUGH = "passthrough"
     """It was forwarded at once."""
     REJECTED = "rejected"

@@ -16,12 +16,13 @@ from delaystore.errors import (
     DuplicateMessageError,
     InvalidMessageError,
     MessageBeingDispatchedError,
+    MessageDeliveredError,
     StoreUnavailableError,
     TooLargeForStoreError,
 )
 from delaystore.ingress._entries import IngestEntry, IngestResult
-from delaystore.ingress.settings import IngressOnDuplicate
-from delaystore.message import DelayedMessage, waiting_at_most
+from delaystore.ingress.settings import IngressOnDuplicate, IngressOnRepeat
+from delaystore.message import DelayedMessage, IfDelivered, waiting_at_most
 from delaystore.operations.changes import MessageChanges
 from delaystore.text import FORWARDED_TO, HOPS
 
@@ -48,6 +49,8 @@ _CLAIMED: Final = (
 _STORE_TIMEOUT: Final = 0.2
 """Seconds for which a batch waits for dispatchers that have claimed messages of its ids. After that the ingress keeps
 the batch's messages of these ids back and retries them; the others wait no longer."""
+_ASK_EVERY: Final = 5.0
+"""Seconds after which the store is asked again whether it keeps a history."""
 _ROUNDS: Final = 3
 """Others may store the same ids meanwhile, so often."""
 
@@ -68,12 +71,17 @@ class EntryStorage:
         calls: StoreCalls,
         on_duplicate: IngressOnDuplicate,
         on_stored: Callable[[datetime], object],
+        on_repeat: IngressOnRepeat = IngressOnRepeat.DELIVER,
     ) -> None:
         self._on_stored = on_stored
         self._delivery = delivery
         self._changes = changes
         self._calls = calls
         self._on_duplicate = on_duplicate
+        self._drops_repeated = on_repeat is IngressOnRepeat.DROP
+        self._knows_delivered: bool | None = None
+        """Whether a history is kept, where repeated messages are dropped; None: it was not asked yet."""
+        self._ask_from = 0.0
 
     def store(self, entries: Sequence[IngestEntry]) -> None:
         """Give each entry a result, or an objection: only for the message's own fault.
@@ -103,6 +111,10 @@ class EntryStorage:
                     for entry in (entry for run in runs for entry in run):
                         _hold(entry, first)
                     runs.clear()
+                elif first.result is IngestResult.REPEATED:
+                    for entry in (entry for run in runs for entry in run):
+                        entry.result = IngestResult.REPEATED
+                    runs.clear()
                 elif first.objection is None:
                     _supersede(runs)
                 elif not runs[-1]:
@@ -115,6 +127,8 @@ class EntryStorage:
             try:
                 self._store_all(entries, replaced)
                 return
+            except MessageDeliveredError as error:
+                entries = _without_repeated(entries, error.message_ids)
             except DuplicateMessageError:
                 entries = self._new_among(entries, replaced)
             except MessageBeingDispatchedError:
@@ -140,12 +154,12 @@ class EntryStorage:
         """
         if not entries:
             return
-        messages = [entry.message for entry in entries]
+        messages, new = [entry.message for entry in entries], self._refuses_delivered()
         with self._calls.call("storing incoming messages"), waiting_at_most(_STORE_TIMEOUT):
             if replaced:
-                self._delivery.replace_many(messages, replaced, self._changes)
+                self._delivery.replace_many(messages, replaced, self._changes, new=new)
             else:
-                self._delivery.send_many(messages)
+                self._delivery.send_many(messages, if_delivered=IfDelivered.REJECT if new else IfDelivered.SEND)
         for entry in entries:
             entry.result, entry.is_claimed = IngestResult.STORED, False
         self._on_stored(min([message.due_time for message in messages]))
@@ -155,6 +169,9 @@ class EntryStorage:
         for _ in range(_ROUNDS):
             try:
                 self._store_all([entry], replaced)
+                return
+            except MessageDeliveredError as error:
+                _without_repeated([entry], error.message_ids)
                 return
             except DuplicateMessageError:
                 if not self._new_among([entry], replaced):
@@ -166,6 +183,21 @@ class EntryStorage:
                 entry.objection = str(error)
                 return
         raise StoreUnavailableError(f"the message_id {entry.message.message_id!r} appears and disappears; will retry")
+
+    def _refuses_delivered(self) -> bool:
+        """Whether the store is to refuse delivered messages; False, with a warning, while it keeps no history."""
+        if not self._drops_repeated:
+            return False
+        if time.monotonic() >= self._ask_from:
+            knew, status = self._knows_delivered, self._delivery.operations.history_status()
+            self._knows_delivered = status.kept is not None
+            self._ask_from = time.monotonic() + _ASK_EVERY
+            if knew is not False and not self._knows_delivered:
+                logger.warning(
+                    "delivering repeated messages, although on_repeat is drop, because the endpoint keeps no history; "
+                    "start its dispatcher with a history, such as history='30d'"
+                )
+        return bool(self._knows_delivered)
 
     def _can_be_sent(self, entry: IngestEntry) -> bool:
         try:
@@ -225,6 +257,16 @@ class EntryStorage:
         else:
             entry.meaning = renamed(message)
         return True
+
+
+def _without_repeated(entries: Sequence[IngestEntry], delivered: Sequence[str]) -> Sequence[IngestEntry]:
+    """Return the entries to store; those of the ids in `delivered` are dropped."""
+    logger.info("dropped %d messages that were delivered already, such as %r", len(delivered), delivered[0])
+    ids = set(delivered)
+    for entry in entries:
+        if entry.message.message_id in ids:
+            entry.result = IngestResult.REPEATED
+    return [entry for entry in entries if entry.result is None]
 
 
 def _waves(entries: Sequence[IngestEntry]) -> Sequence[Sequence[IngestEntry]]:

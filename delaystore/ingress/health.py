@@ -25,7 +25,7 @@ from delaystore.ingress.settings import IngressSettings
 from delaystore.stores.records import HEARTBEAT_EVERY, IngressRecord
 from delaystore.transports.abc import Transport
 
-RESULTS: Final = ("stored", "duplicate", "discarded", "passthrough", "rejected", "applied")
+RESULTS: Final = ("stored", "duplicate", "discarded", "repeated", "passthrough", "rejected", "applied")
 """Results of messages: the counts below that grow."""
 
 
@@ -45,6 +45,8 @@ class IngressHealth(HealthReport):
     """Were in the store already, as after a crash."""
     discarded: int = 0
     """Another message with their id was kept."""
+    repeated: int = 0
+    """Were dropped, because messages with their ids were delivered already."""
     passthrough: int = 0
     """Were forwarded at once."""
     rejected: int = 0

@@ -20,7 +20,7 @@ from delaystore.ingress.health import IngressCounts, IngressHealth, IngressHeart
 from delaystore.ingress.reading.incoming import IncomingMessage
 from delaystore.ingress.reading.reader import IncomingReader, ReadingRules
 from delaystore.ingress.rejected import RejectedQueue
-from delaystore.ingress.settings import IngressSettings
+from delaystore.ingress.settings import IngressOnRepeat, IngressSettings
 from delaystore.processes import renew_in_children
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.records import Way
@@ -102,7 +102,8 @@ class Ingress:
             store cannot wake it.
 
     Raises:
-        ConfigurationError: The endpoint's store cannot look up messages, or the URL cannot work.
+        ConfigurationError: The endpoint's store cannot look up messages, or keeps no history for `on_repeat`, or the
+            URL cannot work.
 
     Example:
         ```python
@@ -129,6 +130,10 @@ class Ingress:
         if not delivery.manages:
             raise ConfigurationError(
                 "this store cannot look up messages, which an ingress needs; use a ManagedDelayedMessageStore"
+            )
+        if settings.on_repeat is IngressOnRepeat.DROP and not delivery.deduplicates:
+            raise ConfigurationError(
+                "this store keeps no history, which on_repeat drop needs; use a SQL store, or leave on_repeat out"
             )
         self._delivery = delivery
         self._transport = RabbitMQTransport(url)
@@ -237,7 +242,9 @@ class Ingress:
                 self._delivery,
                 changes,
                 self._reader,
-                EntryStorage(self._delivery, changes, self._calls, settings.on_duplicate, self._on_stored),
+                EntryStorage(
+                    self._delivery, changes, self._calls, settings.on_duplicate, self._on_stored, settings.on_repeat
+                ),
                 Passthrough(self._delivery, self._transport, settings.direct_below, timeout),
                 RejectedQueue(publisher, settings.rejected_queue, declare),
                 self._storing_breaker,

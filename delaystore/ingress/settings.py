@@ -5,10 +5,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Final, Self
 
-from typing_extensions import override
-
 from delaystore.errors import ConfigurationError
-from delaystore.settings import Converted, Duration
+from delaystore.settings import Duration, OneOf
 from delaystore.text import MAX_SHORT_STRING_BYTES, control_character
 
 QUEUE_ENDING: Final = ".ingress"
@@ -100,17 +98,13 @@ class IngressOnDuplicate(StrEnum):
     """The later one takes its place. If a dispatcher has the first one already, both are delivered."""
 
 
-class DuplicateRule(Converted[IngressOnDuplicate | str, IngressOnDuplicate]):
-    """An IngressOnDuplicate, which may be given by its name."""
+class IngressOnRepeat(StrEnum):
+    """The result for a message whose id was delivered before, as far as the history reaches back."""
 
-    @override
-    def _convert(self, value: IngressOnDuplicate | str) -> IngressOnDuplicate:
-        try:
-            return IngressOnDuplicate(value)
-        except ValueError:
-            raise ConfigurationError(
-                f"{self._name} must be one of {', '.join(IngressOnDuplicate)}, not {value!r}"
-            ) from None
+    DELIVER = "deliver"
+    """It is stored, and delivered again."""
+    DROP = "drop"
+    """It is acknowledged and dropped. While no history is kept, it is delivered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +120,8 @@ class IngressSettings:
     expired_queue: str = ""
     """Where the broker puts messages that expire in the ingress queue, read as well if it exists; default:
     `QUEUE.expired`."""
-    on_duplicate: DuplicateRule = DuplicateRule(IngressOnDuplicate.BOTH)
+    on_duplicate: OneOf[IngressOnDuplicate] = OneOf(IngressOnDuplicate.BOTH)
+    on_repeat: OneOf[IngressOnRepeat] = OneOf(IngressOnRepeat.DELIVER)
     direct_below: Duration = Duration(timedelta(0))
     """Messages due within less are forwarded at once, without the store; 0: none are."""
     batch_size: int = 1000

@@ -23,7 +23,7 @@ from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.history import HistoryEntry
 from delaystore.stores.operable import AuditedKeyedStore, AuditedStore
 from delaystore.stores.records import Change, ChangeAction, DispatcherRecord, Operation, Way
-from delaystore.stores.shared import answer_about, keyed
+from delaystore.stores.shared import answer_about, deduplicating, keyed
 from delaystore.text import duration_text
 
 OperationListener = Callable[[Operation], object]
@@ -412,7 +412,7 @@ class MessageChanges:
         """Make a waiting message due now, unless a dispatcher has claimed it; it gets fresh retries."""
         return self.reschedule(message_id, key=key, delay=0)
 
-    def replace_many(self, messages: Sequence[DelayedMessage], replaced: Collection[str]) -> None:
+    def replace_many(self, messages: Sequence[DelayedMessage], replaced: Collection[str], *, new: bool = False) -> None:
         """Store messages, some of them in the place of waiting ones, in one transaction.
 
         If the process dies before the commit, the earlier messages wait; after it, the new ones. A store without
@@ -423,11 +423,13 @@ class MessageChanges:
             messages: The new messages, at least one, each with an id of its own.
             replaced: Ids of messages that take the place of the waiting message of their id, if one waits. The entry of
                 each is the one of `send` with `on_key="replace"`.
+            new: Whether to refuse messages that were delivered.
 
         Raises:
+            MessageDeliveredError: `new`, and a message of one of their ids was delivered.
             DuplicateMessageError: A message waits under another of their ids.
             MessageBeingDispatchedError: A dispatcher has claimed a message of one of their ids.
-            StoreError: The store fails. In all three cases a store with transactions has changed nothing.
+            StoreError: The store fails. In all of these cases a store with transactions has changed nothing.
 
         """
         with self._transaction("replacing messages") as bound:
@@ -440,7 +442,10 @@ class MessageChanges:
                     claimed.append(message.message_id)
             if claimed:
                 raise MessageBeingDispatchedError(claimed)
-            bound.store_many(messages)
+            if new:
+                deduplicating(bound).store_new(messages)
+            else:
+                bound.store_many(messages)
         self._changed(min(message.next_attempt for message in messages))
 
     def do_all(self, requests: Sequence[MessageRequest], most_bytes: int = MOST_BYTES) -> Sequence[RequestResult]:

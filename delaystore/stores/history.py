@@ -1,14 +1,16 @@
 """The contract of stores with a history: an entry for each message that has left the store."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from delaystore.errors import ConfigurationError
 from delaystore.message import (
     DelayedMessage,
     FailedAttempt,
+    KeyRule,
     Position,
     check_destination,
     check_key,
@@ -16,7 +18,8 @@ from delaystore.message import (
     utc,
 )
 from delaystore.stores import documents
-from delaystore.stores.records import AuditEntry, Ending
+from delaystore.stores.abc import REJECT
+from delaystore.stores.records import AuditEntry, Change, Ending
 
 FORGOTTEN_AT_ONCE: Final = 5_000
 """The most entries that one step of `forget_history` deletes."""
@@ -193,7 +196,42 @@ class MessageLife:
         }
 
 
-class StoreWithHistory(ABC):
+def without_history(option: str) -> ConfigurationError:
+    """The error for an option that needs a history, where none is kept."""
+    return ConfigurationError(
+        f"nothing was stored, because {option} needs a history, and this endpoint keeps none, or the database user may "
+        f"not read it; start its dispatcher with a history, such as history='30d', or leave {option} out"
+    )
+
+
+class DeduplicatingStore(ABC):
+    """A store, or a transaction of one, that can refuse messages that were delivered, by its history."""
+
+    @abstractmethod
+    def store_new(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
+    ) -> Mapping[str, str]:
+        """As `store_many`, unless a message of one of the ids was delivered, or handed over to a native delay.
+
+        If a dispatcher delivers a message of one of the ids meanwhile, this waits for it, and notices. A transaction of
+        the caller that reads older rows, as under REPEATABLE READ, may not notice deliveries since its first statement.
+
+        Args:
+            messages: The messages; their ids are kept in memory.
+            rule: The rule for those with a key.
+            change: The audit entry to note for each message whose place another takes; None: none.
+
+        Returns:
+            By the id of each message: the id of the message that waits, which is another one where that was kept.
+
+        Raises:
+            MessageDeliveredError: Messages of some of the ids were delivered; nothing is stored.
+            ConfigurationError: No history is kept.
+
+        """
+
+
+class StoreWithHistory(DeduplicatingStore):
     """A store that can keep an entry for each message that leaves it, in the transaction that removes the message.
 
     If the process dies at any point, a message waits, or it has an entry: never both, and never neither. `keep_history`

@@ -36,6 +36,7 @@ from delaystore.message import (
 )
 from delaystore.processes import pause
 from delaystore.stores.abc import DelayedMessageStore, KeyedDelayedMessageStore
+from delaystore.stores.history import DeduplicatingStore
 from delaystore.stores.records import (
     FURTHEST,
     GONE_FOR,
@@ -377,6 +378,16 @@ def keyed(store: object) -> KeyedDelayedMessageStore:
         raise ConfigurationError(
             f"{type(store).__name__} does not support keys; use a KeyedDelayedMessageStore, such as "
             "SqlDelayedMessageStore"
+        )
+    return store
+
+
+def deduplicating(store: object) -> DeduplicatingStore:
+    """`store`, which must be able to refuse delivered messages; raises ConfigurationError."""
+    if not isinstance(store, DeduplicatingStore):
+        raise ConfigurationError(
+            f"{type(store).__name__} keeps no history, by which it could refuse delivered messages; use a "
+            "DeduplicatingStore, such as SqlDelayedMessageStore"
         )
     return store
 

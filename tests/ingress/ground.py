@@ -158,7 +158,8 @@ def running(delivery: DelayedDelivery, url: str, *, forms: Sequence[str] = (), *
 def settled(ingress: Ingress) -> int:
     """How many messages have a result."""
     health = ingress.health()
-    return sum((health.stored, health.duplicate, health.discarded, health.passthrough, health.rejected, health.applied))
+    counts = health.stored, health.duplicate, health.discarded, health.repeated, health.passthrough
+    return sum((*counts, health.rejected, health.applied))
 
 
 def await_settled(ingress: Ingress, count: int, patience: float = 60) -> None:

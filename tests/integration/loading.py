@@ -37,7 +37,7 @@ def batch(messages: Sequence[DelayedMessage]) -> pa.RecordBatch:
 
 
 def staging_of(url: str, owner: LoadOwner | None = HERE, *, lease: int = 600, **options: Any) -> Staging:
-    kind = WriteOptions if options.keys() & {"key_rule", "again"} else StoreOptions
+    kind = WriteOptions if options.keys() & {"key_rule", "again", "if_delivered"} else StoreOptions
     return open_staging(kind(store=url, endpoint="sales", **options), lease, owner)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from delaystore.migrations.abc import (
     checksum,
 )
 from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores.history import HistoryFilter
+from delaystore.stores.records import Ending
 from tests.integration.migrating import (
     AWKWARD,
     START,
@@ -418,3 +421,55 @@ def test_what_would_move_is_read_page_by_page_and_stays(
     late = [row for page in source.would_move("sales", START + timedelta(seconds=800)) for row in page]
     assert len(late) == 1
     assert dump(database_url, "sales_delayed") == before
+
+
+def test_messages_that_have_moved_have_entries_in_the_history(
+    source: MigrationSource, store: SqlDelayedMessageStore
+) -> None:
+    store.keep_history(timedelta(days=30))
+    messages = {each.message_id: each for each in stored(store)}
+    run = begun(source, batch_size=10)
+    first, second, third = source.batches(run)
+    moved = [row.row_id for row in source.stage(run, first)]
+    source.complete(run, first, [Rejected(moved[0], "no queue")])
+    source.stage(run, second)
+    assert len(store.history(HistoryFilter()).entries) == 9, "the second batch is not completed"
+    source.complete(run, second, [])
+    assert sum(source.give_back(run, rejected=True)) == 6 == third.count + 1
+    entries = store.history(HistoryFilter()).entries
+    assert {entry.message_id for entry in entries} == messages.keys() - set(store.message_ids("", 100))
+    assert len(entries) == 19
+    for entry in entries:
+        message = messages[entry.message_id]
+        assert (entry.ending, entry.destination, entry.due_time, entry.key, entry.attempts) == (
+            Ending.MIGRATED,
+            message.destination,
+            message.due_time,
+            message.key,
+            message.failure_count,
+        )
+        assert entry.body_hash == sha256(message.body).hexdigest()
+    source.clean_up(run)
+    assert len(store.history(HistoryFilter()).entries) == 19
+
+
+def test_without_a_history_a_migration_makes_no_entries(source: MigrationSource, store: SqlDelayedMessageStore) -> None:
+    stored(store)
+    run = begun(source)
+    move(source, run)
+    assert store.history(HistoryFilter()).entries == []
+
+
+def test_a_completion_that_fails_makes_no_entries(source: MigrationSource, store: SqlDelayedMessageStore) -> None:
+    store.keep_history(timedelta(days=30))
+    stored(store)
+    run = begun(source)
+    (batch,) = source.batches(run)
+    source.stage(run, batch)
+    with pytest.raises(MigrationError, match="is not in batch"):
+        source.complete(run, batch, [Rejected("another", "reason")])
+    assert store.history(HistoryFilter()).entries == []
+    source.complete(run, batch, [])
+    with pytest.raises(MigrationError, match="is not staged"):
+        source.complete(run, batch, [])
+    assert len(store.history(HistoryFilter()).entries) == 25

@@ -5,6 +5,8 @@ import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from delaystore.bulk.spark import register
 from delaystore.errors import ConfigurationError, DuplicateMessageError, LoadLostError, RejectedRowsError
+from delaystore.settings import TransactionMode
+from delaystore.stores.records import Ending
+from delaystore.stores.sql import SqlDelayedMessageStore
 from tests.faults.scale import scaled
 from tests.integration.sql_stores import execute, query
 from tests.spark.driving import Driver
 from tests.spark.loads import (
     ENDPOINT,
+    NOON,
     TABLE,
     checksum_here,
     checksum_there,
@@ -180,6 +186,22 @@ def test_duplicates_stop_the_query_and_nothing_of_the_batch_is_stored(source: So
     assert waiting(url) == source.ids
     source.run(url, onDuplicate="ignore")
     assert count(url) == 2 * A_FILE - 1
+
+
+@pytest.mark.long
+def test_a_stream_skips_messages_that_were_delivered(source: Source, url: str) -> None:
+    source.add()
+    with closing(SqlDelayedMessageStore(url)) as store:
+        store.initialize(ENDPOINT, TransactionMode.NONE)
+        store.setup_infrastructure()
+        store.keep_history(timedelta(days=30))
+        source.run(url, ifDelivered="skip")
+        with store.transaction() as bound:
+            bound.remove_ended(bound.fetch_due(NOON + timedelta(days=1), A_FILE), Ending.DELIVERED, bound.now())
+    assert count(url) == 0
+    source.put(rows(source._spark, A_FILE, start=A_FILE - 1, parts=1).toArrow(), "99999")
+    source.run(url, ifDelivered="skip")
+    assert count(url) == A_FILE - 1
 
 
 def test_what_cannot_work_is_said_at_once(source: Source, url: str) -> None:

@@ -26,12 +26,14 @@ from delaystore.errors import (
     ConfigurationError,
     DuplicateMessageError,
     LoadInProgressError,
+    MessageDeliveredError,
     RejectedRowsError,
     StorePermissionError,
     StoreUnavailableError,
 )
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
+from delaystore.stores.records import Ending
 from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.testing import RecordingTransport
 from delaystore.transports import SqlQueueTransport, open_transport
@@ -472,6 +474,26 @@ def test_duplicates_may_replace_what_waits(spark: SparkSession, url: str) -> Non
     assert (entry.action, entry.way, entry.count) == ("replace", "load", 1)
     with refused(DuplicateMessageError, "'m9'"):
         load(rows(spark, 1, start=9).unionAll(rows(spark, 1, start=9)), url, onDuplicate="replace")
+
+
+@pytest.mark.long
+def test_messages_that_were_delivered_may_be_skipped(spark: SparkSession, url: str) -> None:
+    with refused(ConfigurationError, "the option ifDelivered needs a history"):
+        load(rows(spark, 5), url, ifDelivered="skip")
+    load(rows(spark, 5), url, loadId="first")
+    with closing(store_of(url)) as store:
+        store.keep_history(timedelta(days=30))
+        with store.transaction() as bound:
+            delivered = bound.fetch_due(NOON + timedelta(days=1), 2)
+            bound.remove_ended(delivered, Ending.DELIVERED, bound.now())
+    gone = {each.message_id for each in delivered}
+    with refused(MessageDeliveredError, *(repr(each) for each in gone)):
+        load(rows(spark, 6), url, onDuplicate="ignore", ifDelivered="error", loadId="second")
+    load(rows(spark, 6), url, onDuplicate="ignore", ifDelivered="skip", loadId="second")
+    assert waiting(url) == sorted({f"m{n}" for n in range(6)} - gone)
+    assert tuple(query(url, f"SELECT stored, skipped FROM {TABLE}_loads WHERE load_id = 'second'")[0]) == (1, 5)
+    load(rows(spark, 6), url, onDuplicate="ignore", loadId="third")
+    assert count(url) == 6
 
 
 # Rows that cannot be messages

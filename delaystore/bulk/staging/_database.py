@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import Connection, Table, inspect, select
 from sqlalchemy.exc import DBAPIError
 
-from delaystore.bulk.options import StoreOptions
+from delaystore.bulk.options import DeliveredRows, StoreOptions, WriteOptions
 from delaystore.bulk.staging._dialects import STAGING_DIALECTS, staging_table
 from delaystore.errors import DelaystoreError
 from delaystore.settings import TransactionMode
@@ -31,8 +31,8 @@ KEPT: Final = 5.0
 class LoadDatabase:
     """The store, and the tables of loads beside its own."""
 
-    def __init__(self, store: SqlDelayedMessageStore) -> None:
-        self.store = store
+    def __init__(self, store: SqlDelayedMessageStore, if_delivered: DeliveredRows = DeliveredRows.LOAD) -> None:
+        self.store, self.if_delivered = store, if_delivered
         self.dialect = dialect_of(store.engine, STAGING_DIALECTS)
         self.live = store.table
         self.tables = OperatingTables(self.live, self.dialect)
@@ -63,8 +63,14 @@ class LoadDatabase:
             return inspect(connection).has_table(table.name, schema=table.schema)
 
     def set_up(self) -> None:
-        """Make or upgrade the store's tables, the registry among them."""
+        """Make or upgrade the store's tables, the registry among them.
+
+        Raises ConfigurationError where the load needs a history, and none is kept.
+        """
         self.store.setup_infrastructure()
+        if self.if_delivered is not DeliveredRows.LOAD:
+            with self.store.transaction() as bound:
+                bound.require_history("the option ifDelivered")
 
     def create_staging(self, token: str) -> None:
         """Make the staging of a run, unless another process of the same run was quicker."""
@@ -130,7 +136,7 @@ def open_database(options: StoreOptions, *, long_statements: bool = False) -> Lo
         url = url.update_query_dict({name: value for name, value in waiting.items() if name not in url.query})
     store = SqlDelayedMessageStore(url, schema=options.schema, table=options.table)
     store.initialize(options.endpoint, TransactionMode.NONE)
-    return LoadDatabase(store)
+    return LoadDatabase(store, options.if_delivered if isinstance(options, WriteOptions) else DeliveredRows.LOAD)
 
 
 @contextmanager

@@ -229,6 +229,12 @@ class StagingDialect(StoreDialect):
         """
         return staged
 
+    def lock_waiting(self, connection: Connection, live: Table, ids: Select[Any]) -> int:
+        """Lock the waiting messages of `ids`, if rows can be locked, and wait for dispatchers; returns their number."""
+        locked = select(live.c.message_id).where(live.c.message_id.in_(ids)).with_for_update()
+        count: int = connection.execute(select(func.count()).select_from(locked.subquery("locked"))).scalar_one()
+        return count
+
     @abstractmethod
     def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:
         """The insert that sets the columns `changed`, perhaps none, of rows whose message_id waits already."""
@@ -281,6 +287,15 @@ class MySqlStaging(StagingDialect, MySqlDialect):
         cursor: Any = connection.connection.cursor()
         with driver_errors(connection, statement), cursor:
             cursor.executemany(statement, list(_python_rows(rows, attempt)))
+
+    @override
+    def lock_waiting(self, connection: Connection, live: Table, ids: Select[Any]) -> int:
+        """By primary key, in the order of the staging, as the insert that replaces: a scan would lock other rows."""
+        rows = ids.subquery("staged")
+        joined = select(func.count()).prefix_with("STRAIGHT_JOIN").select_from(rows)
+        joined = joined.join(live, live.c.message_id == rows.c.message_id)
+        count: int = connection.execute(self.by_primary_key(joined, live).with_for_update()).scalar_one()
+        return count
 
     @override
     def merging(self, live: Table, names: Sequence[str], staged: Select[Any], changed: Sequence[str]) -> Insert:

@@ -7,20 +7,35 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Index, Integer, Select, Table, func, insert, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Index,
+    Integer,
+    Select,
+    Table,
+    exists,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.exc import DBAPIError
 
-from delaystore.bulk.options import REJECTED, OnDuplicate
+from delaystore.bulk.options import REJECTED, DeliveredRows, OnDuplicate
 from delaystore.bulk.staging._database import LoadDatabase
 from delaystore.bulk.staging._dialects import distinct_ids, there_already, twice, waiting_already
 from delaystore.bulk.staging._registry import Registry, finished_load
 from delaystore.bulk.staging.abc import FinishedLoad, LoadKey, StagedAttempt
 from delaystore.errors import (
+    NAMED_DUPLICATES,
     DuplicateMessageError,
     KeyInUseError,
     LoadLostError,
     MessageBeingDispatchedError,
     MessageBeingStoredError,
+    MessageDeliveredError,
     StoreUnavailableError,
 )
 from delaystore.message import DelayedMessage, KeyRule, OnKey
@@ -32,6 +47,7 @@ from delaystore.stores.sql.bulk_partitions import PendingPartition
 from delaystore.stores.sql.codec import ATTEMPT, LOAD, MESSAGE_KEY, NOT_AFTER, WITH_NOT_AFTER, in_order, message_columns
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
+from delaystore.stores.sql.operating.history import is_delivered
 from delaystore.stores.sql.operating.loads import LoadChanges
 from delaystore.stores.sql.rows import time_or_earliest, to_readable_message
 from delaystore.stores.sql.schema import is_cancelled
@@ -53,6 +69,7 @@ _POLL: Final = 0.5
 _WAITING: Final = "already waiting in the store"
 _TWICE: Final = "twice in the load"
 _NOT_AGAIN: Final = "leave it out, or set the option onDuplicate to ignore or replace"
+_DELIVERED: Final = "leave their rows out, or set the option ifDelivered to skip"
 _ONE_EACH: Final = "leave one row of each, or set the option onDuplicate to ignore, which keeps any one of them"
 
 
@@ -61,11 +78,14 @@ _COLUMNS: Final = [*WITH_NOT_AFTER, LOAD]
 
 
 class Rules(NamedTuple):
-    """The rules for messages whose id or key waits already, and the audit entry of replaced ones, if any."""
+    """The rules for messages whose id or key waits already, the audit entry of replaced ones, if any, and the rule for
+    messages that were delivered.
+    """
 
     on_duplicate: OnDuplicate
     key_rule: KeyRule = REJECTED
     noted_as: Change | None = None
+    if_delivered: DeliveredRows = DeliveredRows.LOAD
 
 
 class _Staged(NamedTuple):
@@ -100,7 +120,7 @@ class Promotion:
         self._expected = {int(attempt.attempt): attempt.count for attempt in attempts if attempt.count}
         self._rejected = sum(attempt.rejected for attempt in attempts)
         self._number = 0
-        self._on_duplicate, self._key_rule, self._noted_as = rules
+        self._on_duplicate, self._key_rule, self._noted_as, self._if_delivered = rules
         self._staging = database.staging(token)
         self._partition: PendingPartition | None = None
         self._staged_rows = _Staged()
@@ -115,6 +135,7 @@ class Promotion:
 
     def _run_in_partition(self) -> FinishedLoad:
         """Many rows wait in a bulk partition of their own, unless some wait already."""
+        self._settle_delivered()
         if self._on_duplicate is OnDuplicate.IGNORE:
             with self._holding():
                 pass
@@ -168,6 +189,10 @@ class Promotion:
                     return self._promote(bound)
             except (_ClaimedError, _AnnouncedError, KeyInUseError, MessageBeingDispatchedError) as error:
                 self._pause(deadline, error)
+            except MessageDeliveredError:
+                if self._if_delivered is not DeliveredRows.SKIP or self._partition is not None:
+                    raise
+                self._settle_delivered()  # of an id that a dispatcher had until just now
             except _ConflictError as conflict:
                 if isinstance(conflict, _DuplicatesError):
                     if self._on_duplicate is OnDuplicate.IGNORE:
@@ -189,6 +214,34 @@ class Promotion:
             pass
         self._database.store.clean_up()
         time.sleep(_POLL)
+
+    def _settle_delivered(self) -> None:
+        """Leave staged rows out whose ids were delivered, or raise MessageDeliveredError, as the options say."""
+        if self._if_delivered is DeliveredRows.LOAD:
+            return
+        with self._holding() as bound:
+            if self._if_delivered is DeliveredRows.SKIP:
+                staging = self._staging
+                left_out = update(staging).values({staging.c[ATTEMPT]: _left_out(staging.c[ATTEMPT])})
+                bound.connection.execute(left_out.where(self._chosen(), self._was_delivered()))
+            self._refuse_delivered(bound)
+
+    def _refuse_delivered(self, bound: BoundSqlStore) -> None:
+        """Raise MessageDeliveredError if ids of rows that are to be stored were delivered.
+
+        After the insert, in its transaction, none of the ids is being delivered any more.
+        """
+        if self._if_delivered is DeliveredRows.LOAD:
+            return
+        bound.require_history("the option ifDelivered")
+        message_id = self._staging.c.message_id
+        found = select(message_id).where(self._chosen(), self._was_delivered()).order_by(message_id)
+        if ids := bound.connection.execute(found.limit(NAMED_DUPLICATES)).scalars().all():
+            raise MessageDeliveredError(ids, remedy=_DELIVERED)
+
+    def _was_delivered(self) -> ColumnElement[bool]:
+        history = self._database.tables.history
+        return exists().where(history.c.message_id == self._staging.c.message_id, is_delivered(history))
 
     def _leave_out_waiting(self) -> None:
         """Leave a staged row out if the message of its id waits, and no dispatcher has claimed it.
@@ -243,31 +296,40 @@ class Promotion:
         if self._partition is None:
             self._staged_rows = self._check(connection)
         stored, expected, earliest = 0, sum(self._expected.values()), self._staged_rows.earliest
+        self._replaced = 0
         if earliest is not None:
-            self._replaced = self._count_replaced(bound)
             stored, keyed, left_out = self._store(bound)
-            if self._on_duplicate is OnDuplicate.ERROR and stored + keyed + left_out != expected:
-                raise self._lost(stored + keyed + left_out, expected)
+            wanted = self._staged_rows.plain + self._staged_rows.keyed
+            if self._on_duplicate is OnDuplicate.ERROR and stored + keyed + left_out != wanted:
+                raise self._lost(stored + keyed + left_out, wanted)
+            self._refuse_delivered(bound)
             self._note_replaced(bound)
             bound.stored(earliest)
             # without keys, a replaced row counts as two in some databases
-            stored = stored + keyed if self._on_duplicate is OnDuplicate.IGNORE else expected - left_out
+            stored = stored + keyed if self._on_duplicate is OnDuplicate.IGNORE else wanted - left_out
         finished = FinishedLoad(self._key, bound.now(), stored, expected - stored)
         self._registry.finish(connection, finished, self._rejected, self._staged_rows.due)
         return finished
 
-    def _count_replaced(self, bound: BoundSqlStore) -> int:
-        """How many waiting messages rows without a key are about to replace; the loads that stored them note it.
+    def _count_replaced(self, bound: BoundSqlStore) -> int | None:
+        """Count the waiting messages that rows without a key are about to replace; the loads that stored them note it.
 
-        A new bulk partition replaces no message_id, so its rows are not compared with the waiting messages.
+        A new bulk partition replaces no message_id: it does not come here. Where a history is kept, the messages are
+        locked, and get their entries. Returns how many were locked then; None: no history is kept.
         """
-        if self._on_duplicate is not OnDuplicate.REPLACE or self._partition is not None:
-            return 0
-        live, ids = self._database.live, select(self._staging.c.message_id).where(self._has_no_key())
-        counted = select(live.c[LOAD], func.count().label("messages")).where(live.c.message_id.in_(ids))
-        counts = {row[0]: row.messages for row in bound.connection.execute(counted.group_by(live.c[LOAD]))}
+        live, dialect, connection = self._database.live, self._database.dialect, bound.connection
+        ids = select(self._staging.c.message_id).where(self._has_no_key())
+        these, locked = live.c.message_id.in_(ids), None
+        by = None if self._noted_as is None else self._noted_as.by
+        entries = bound.new_entries(Ending.REPLACED, bound.now(), by)
+        if entries is not None:
+            locked = dialect.lock_waiting(connection, live, ids)
+            dialect.insert_entries(connection, [these], {}, entries)
+        counted = select(live.c[LOAD], func.count().label("messages")).where(these)
+        counts = {row[0]: row.messages for row in connection.execute(counted.group_by(live.c[LOAD]))}
         LoadChanges(bound).note({number: n for number, n in counts.items() if number is not None}, Ending.REPLACED)
-        return sum(counts.values())
+        self._replaced = sum(counts.values())
+        return locked
 
     def _note_replaced(self, bound: BoundSqlStore) -> None:
         """Note how many waiting messages were replaced, as one entry of the audit trail.
@@ -344,26 +406,34 @@ class Promotion:
     def _store(self, bound: BoundSqlStore) -> tuple[int, int, int]:
         """How many were stored without a key and with one, and how many of the latter were left out."""
         if self._partition is None:
-            stored = self._insert(bound.connection, bound.now())
+            stored = self._insert(bound)
             return stored, *self._place_keyed(bound)
         placed: list[tuple[int, int]] = []
         self._partition.move_in(bound.connection, lambda: placed.append(self._place_keyed(bound)))
         return self._partition.rows, *placed[0]
 
-    def _insert(self, connection: Connection, now: datetime) -> int:
-        dialect, staged = self._database.dialect, self._staged()
+    def _insert(self, bound: BoundSqlStore) -> int:
+        connection, dialect, staged = bound.connection, self._database.dialect, self._staged()
         wanted = staged
         replaces = self._on_duplicate is OnDuplicate.REPLACE
-        if dialect.is_claimed(connection, self._database.live, staged, now):
+        if dialect.is_claimed(connection, self._database.live, staged, bound.now()):
             raise _ClaimedError
         if replaces and dialect.replaces_twice and connection.execute(twice(staged)).first() is not None:
             raise _DuplicatesError
         live, partitions = self._database.live, self._database.store.partitions
         parent = None if partitions is None else partitions.parent
         try:
+            locked = self._count_replaced(bound) if replaces else None
             staged = dialect.except_in_partitions(connection, live, parent, staged, self._on_duplicate)
-            statement = dialect.promoting(live, _COLUMNS, staged, self._on_duplicate)
-            stored = connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
+            if locked is None:
+                stored = self._move(connection, staged, self._on_duplicate)
+            else:
+                waits = exists().where(live.c.message_id == self._staging.c.message_id)
+                stored = self._move(connection, staged.where(waits), OnDuplicate.REPLACE)
+                new = self._move(connection, staged.where(~waits), OnDuplicate.ERROR)
+                if new != self._staged_rows.plain - locked:  # a message came after the lock, and has no entry
+                    raise _ConflictError
+                stored += new
         except DuplicateMessageError:
             raise _DuplicatesError from None
         except MessageBeingStoredError:
@@ -378,6 +448,11 @@ class Promotion:
         if self._on_duplicate is OnDuplicate.IGNORE and connection.execute(distinct_ids(wanted)).scalar_one() != stored:
             raise _DuplicatesError  # which have come since they were left out: dispatchers may have them
         return stored
+
+    def _move(self, connection: Connection, staged: Select[Any], rule: OnDuplicate) -> int:
+        """Insert staged rows; returns how many rows the database counts."""
+        statement = self._database.dialect.promoting(self._database.live, _COLUMNS, staged, rule)
+        return connection.execute(statement, execution_options={"preserve_rowcount": True}).rowcount
 
     def _place_keyed(self, bound: BoundSqlStore) -> tuple[int, int]:
         """Store messages with a key, the first due first: the later one of two with one key is the new one.

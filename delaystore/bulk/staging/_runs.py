@@ -241,7 +241,7 @@ class SqlStaging(Staging):
     def _rules(self, on_duplicate: OnDuplicate) -> Rules:
         given = self._options
         return (
-            Rules(on_duplicate, given.key_rule, given.noted_as)
+            Rules(on_duplicate, given.key_rule, given.noted_as, given.if_delivered)
             if isinstance(given, WriteOptions)
             else Rules(on_duplicate)
         )

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 import pyarrow as pa
 from typing_extensions import override
 
-from delaystore.bulk.options import OnDuplicate, StoreOptions, WriteOptions
+from delaystore.bulk.options import DeliveredRows, OnDuplicate, StoreOptions, WriteOptions
 from delaystore.bulk.staging._database import open_database
 from delaystore.bulk.staging._dialects import STAGING_DIALECTS
 from delaystore.bulk.staging._registry import clean_up
@@ -113,6 +113,8 @@ def check_plain_options(options: StoreOptions) -> None:
         raise ConfigurationError(_ONLY_IGNORE)
     if isinstance(options, WriteOptions) and options.key_column is not None:
         raise ConfigurationError("the option keyColumn is for SQL stores; leave it out")
+    if isinstance(options, WriteOptions) and options.if_delivered is not DeliveredRows.LOAD:
+        raise ConfigurationError("the option ifDelivered is for SQL stores; leave it out")
     if isinstance(options, WriteOptions) and options.max_rows_per_second is not None:
         raise ConfigurationError("the option maxRowsPerSecond is for SQL stores; leave it out")
     if options.schema is not None or options.table is not None:

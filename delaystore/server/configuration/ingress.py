@@ -11,7 +11,7 @@ from delaystore.ingress.reading.destinations import AllowedDestinations, Destina
 from delaystore.ingress.reading.forms.abc import DelayForm
 from delaystore.ingress.reading.forms.naming import is_for_timeouts, parse_forms
 from delaystore.ingress.reading.reader import MOST_BODY_BYTES, ReadingRules
-from delaystore.ingress.settings import IngressNames, IngressOnDuplicate, IngressSettings
+from delaystore.ingress.settings import IngressNames, IngressOnDuplicate, IngressOnRepeat, IngressSettings
 from delaystore.message import DelayedMessage
 from delaystore.server.configuration.tables import Positive, Table
 from delaystore.server.configuration.values import NameList, Secret, Span, Url
@@ -34,6 +34,7 @@ class IngressConfiguration(Table, frozen=True, kw_only=True):
     allow_destination: Annotated[tuple[str, ...], NameList()] | None = None
     count_from: CountFrom = CountFrom.RECEIVED
     on_duplicate: IngressOnDuplicate = IngressOnDuplicate.BOTH
+    on_repeat: IngressOnRepeat = IngressOnRepeat.DELIVER
     direct_below: Annotated[timedelta, Span(zero=True)] = _DEFAULTS.direct_below
     rejected_queue: str | None = None
     batch_size: Positive = _DEFAULTS.batch_size
@@ -53,6 +54,7 @@ class IngressConfiguration(Table, frozen=True, kw_only=True):
             queue=self._queue(name),
             rejected_queue=self.rejected_queue or "",
             on_duplicate=self.on_duplicate,
+            on_repeat=self.on_repeat,
             direct_below=self.direct_below,
             batch_size=self.batch_size,
             prefetch=self.prefetch,

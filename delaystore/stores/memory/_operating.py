@@ -347,12 +347,9 @@ class OperableInMemoryStore(OperableDelayedMessageStore, StoreWithHistory):
 
     @override
     def delivered_ids(self, message_ids: Sequence[str]) -> Collection[str]:
-        waiting, delivered = self._waiting(), (Ending.DELIVERED, Ending.HANDED_OVER)
+        waiting = self._waiting()
         with waiting.lock:
-            if waiting.history.since is None:
-                return ()
-            known = {each.message_id for each in waiting.history.entries if each.ending in delivered}
-        return known.intersection(message_ids)
+            return waiting.history.delivered(message_ids)
 
     @override
     def forget_history(self, at_most: int = FORGOTTEN_AT_ONCE) -> int:

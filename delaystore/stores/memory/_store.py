@@ -216,6 +216,19 @@ class InMemoryDelayedMessageStore(ClaimsInBatches, OperableInMemoryStore, Audite
         return retried_while_claimed(attempt, self.key_timeout)
 
     @override
+    def store_new(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
+    ) -> Mapping[str, str]:
+        """Keeps all of `messages` in memory, as `store_many`."""
+        kept = list(messages)
+
+        def attempt() -> Mapping[str, str]:
+            with self.transaction() as transaction:
+                return transaction.store_new(kept, rule, change=change)
+
+        return retried_while_claimed(attempt, self.key_timeout)
+
+    @override
     def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:
         def attempt() -> str:
             with self.transaction() as transaction:

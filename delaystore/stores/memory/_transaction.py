@@ -15,6 +15,7 @@ from delaystore.errors import (
     KeyInUseError,
     MessageBeingDispatchedError,
     MessageBeingStoredError,
+    MessageDeliveredError,
     StoreError,
 )
 from delaystore.filters import Shift
@@ -29,7 +30,7 @@ from delaystore.message import (
 )
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import REJECT, ManagementOutcome
-from delaystore.stores.history import HistoryEntry
+from delaystore.stores.history import DeduplicatingStore, HistoryEntry, without_history
 from delaystore.stores.memory._waiting import (
     WaitingEntry,
     WaitingMessages,
@@ -72,7 +73,7 @@ class _Write(NamedTuple):
     """The message after the commit, changed or not; None: it is removed."""
 
 
-class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransaction):
+class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore, OperableTransaction):
     """Claims fetched messages until the block ends, and keeps its writes to itself until then.
 
     Messages that the block stores are fetched only after its end, by others and by the block. It may settle messages
@@ -128,6 +129,25 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, OperableTransactio
                 self._put(stored)
                 placed = (self._place(each, rule, change) == each.message_id for each in in_order_of_keys(keyed))
                 return len(new) + sum(placed)
+
+    @override
+    def store_new(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
+    ) -> Mapping[str, str]:
+        """As `store_many`; the history has messages that this block removes only after its end."""
+        keyed: list[DelayedMessage] = []
+        new = [copied(message) for message in without_keys(messages, keyed)]
+        with self._waiting.lock, self._all_or_nothing():
+            self._check_open()
+            if self._waiting.history.since is None:
+                raise without_history("if_delivered='reject'")
+            self._check_new(new)
+            self._put({message.message_id: WaitingEntry(message) for message in new})
+            waiting = {message.message_id: message.message_id for message in new}
+            waiting |= {each.message_id: self._place(each, rule, change) for each in in_order_of_keys(keyed)}
+            if delivered := self._waiting.history.delivered(waiting):
+                raise MessageDeliveredError(sorted(delivered))
+            return waiting
 
     @override
     def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:

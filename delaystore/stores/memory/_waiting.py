@@ -136,6 +136,12 @@ class MemoryHistory:
         self.kept = kept or self.kept
         self.since = None if kept is None else self.since or now
 
+    def delivered(self, message_ids: Collection[str]) -> Collection[str]:
+        """See `StoreWithHistory.delivered_ids`."""
+        delivered = (Ending.DELIVERED, Ending.HANDED_OVER)
+        known = {each.message_id for each in self.entries if each.ending in delivered}
+        return () if self.since is None else known.intersection(message_ids)
+
     def made_of(
         self, message: DelayedMessage, ending: Ending, at: datetime, by: str | None = None
     ) -> Sequence[HistoryEntry]:

@@ -33,6 +33,7 @@ from delaystore.errors import (
     DuplicateMessageError,
     KeyInUseError,
     MessageBeingStoredError,
+    MessageDeliveredError,
     StoreError,
     StoreUnavailableError,
 )
@@ -524,6 +525,8 @@ def decided(
         if error is None:
             try:
                 return write()
+            except MessageDeliveredError:
+                raise
             except (DuplicateMessageError, DuplicateKeyError) as raised:
                 error = raised
         refused = refusal(error)
@@ -535,6 +538,8 @@ def decided(
             raise refused
         try:
             return write()
+        except MessageDeliveredError:
+            raise
         except (DuplicateMessageError, DuplicateKeyError) as error:
             refused = refusal(error)  # a row may have come meanwhile
             if refused is None and not (messages is not None and messages.repeat_what_is_taken(error)):

@@ -257,8 +257,12 @@ class Statements:
     @memoized_property
     def entries(self) -> EntryInserts:
         """Inserts of entries of the history."""
-        body_hash = self.dialect.sha256(self.table.c.body)
-        return EntryInserts(self.table, self.operating_tables.history, self.unmarked, body_hash)
+        return self.entries_of(self.table)
+
+    def entries_of(self, rows: Table) -> EntryInserts:
+        """Inserts of entries of messages in `rows`, which has the columns of the table of messages."""
+        body_hash = self.dialect.sha256(rows.c.body)
+        return EntryInserts(rows, self.operating_tables.history, self.dialect.unmarked(rows), body_hash)
 
     # What is added where claims are leases; see LeaseStatements.
 

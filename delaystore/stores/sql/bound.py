@@ -5,16 +5,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
 
-from sqlalchemy import Connection, Delete, Update, or_, select
+from sqlalchemy import ColumnElement, Connection, Delete, Table, Update, or_, select
 from typing_extensions import override
 
 from delaystore.errors import (
     DuplicateMessageError,
     KeyInUseError,
     MessageBeingDispatchedError,
+    MessageDeliveredError,
     StoreError,
     StorePermissionError,
 )
@@ -32,6 +34,7 @@ from delaystore.message import (
 )
 from delaystore.settings import MAXIMUM_SLEEP, TransactionMode
 from delaystore.stores.abc import REJECT, ManagementOutcome, StoreStatus
+from delaystore.stores.history import DeduplicatingStore, without_history
 from delaystore.stores.operable import AuditedKeyedStore, OperableTransaction
 from delaystore.stores.records import (
     REMOVED,
@@ -55,6 +58,7 @@ from delaystore.stores.sql.dialects import Claiming
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import TableSize
 from delaystore.stores.sql.operating.audit import AuditTrail
+from delaystore.stores.sql.operating.history import HistoryQueries
 from delaystore.stores.sql.operating.loads import LoadChanges, LoadQueries
 from delaystore.stores.sql.rows import MessageRows, position_of_row, stored_id, time_or_earliest, to_message
 from delaystore.stores.sql.schema import is_of_load, paused_names, promised_times
@@ -75,7 +79,7 @@ _OUTCOMES: Final[Mapping[bool | None, ManagementOutcome]] = {
 """By the result of `StoreDialect.change_unclaimed`."""
 
 
-class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransaction):
+class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore, LookUp, OperableTransaction):
     """The store's interface on one connection; commit and rollback are its owner's."""
 
     keeps_not_after: ClassVar[bool] = True
@@ -264,6 +268,51 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         with translated_errors():
             return self._store_all(messages, rule, change, alone=True)
 
+    @override
+    def store_new(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
+    ) -> Mapping[str, str]:
+        self.written()
+        all_of_them, dialect = Messages(messages, AT_ONCE), self._dialect
+
+        def write() -> Mapping[str, str]:
+            with translated_errors(), dialect.savepoint(self.connection), self._without_entries_of_failure():
+                return self.place_new(all_of_them, rule, change, alone=False)
+
+        return self._unless_claimed(write, all_of_them)
+
+    def place_new(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule, change: Change | None, *, alone: bool
+    ) -> Mapping[str, str]:
+        """As `store_new`, in a transaction or savepoint that has to be rolled back if it raises; `alone`: in our own.
+
+        It inserts first, and then reads the history: if a message of an id was delivered, its row has gone by then, so
+        its entry is committed.
+        """
+        self.written()
+        self.require_history("if_delivered='reject'")
+        waiting, keyed = dict[str, str](), list[DelayedMessage]()
+
+        def noted() -> Iterator[DelayedMessage]:
+            for message in messages:
+                waiting[message.message_id] = message.message_id
+                yield message
+
+        with self._dialect.storing(self.connection, alone=alone):
+            self._insert_many(without_keys(noted(), keyed))
+        for message in in_order_of_keys(keyed):
+            waiting[message.message_id] = self.place(message, rule, change)
+        delivered = HistoryQueries(self).delivered_ids(list(waiting))
+        if delivered:
+            raise MessageDeliveredError(sorted(delivered))
+        return waiting
+
+    def require_history(self, option: str) -> None:
+        """Raise ConfigurationError, which names `option`, where no history is kept."""
+        with translated_errors():
+            if not self._parts.history.is_kept(self.connection):
+                raise without_history(option)
+
     def _store_all(
         self, messages: Iterable[DelayedMessage], rule: KeyRule, change: Change | None, *, alone: bool
     ) -> int:
@@ -335,6 +384,17 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, LookUp, OperableTransact
         with translated_errors():
             is_kept = self._parts.history.is_kept(self.connection)
         return NewEntries(self._sql.entries, ending, at, by) if is_kept else None
+
+    def note_moved(self, rows: Table, where: ColumnElement[bool]) -> None:
+        """Make the entries of messages that a migration has moved away, if a history is kept.
+
+        `rows`: the table of the migration, which has the messages' columns. `where`: which of its rows.
+        """
+        entries = self.new_entries(Ending.MIGRATED, self.now())
+        if entries is not None:
+            moved = replace(entries, inserts=self._sql.entries_of(rows))
+            with translated_errors():
+                self._dialect.insert_entries(self.connection, [where], {}, moved)
 
     @override
     def increment_failure_count(self, message: DelayedMessage, next_attempt: datetime | None = None) -> bool:

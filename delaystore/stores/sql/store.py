@@ -1,6 +1,6 @@
 """The SQL store: each call in a transaction of its own, or in one that you open."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -430,6 +430,19 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
                 return self._store_in_partition(partitions, all_of_them, fewest, rule, change)
             with self._one_call() as bound:
                 return bound.store_many_alone(all_of_them, rule, change)
+
+        return self._unless_claimed(write, all_of_them)
+
+    @override
+    def store_new(
+        self, messages: Iterable[DelayedMessage], rule: KeyRule = REJECT, *, change: Change | None = None
+    ) -> Mapping[str, str]:
+        """In one transaction; never as a partition."""
+        all_of_them = Messages(messages, AT_ONCE)
+
+        def write() -> Mapping[str, str]:
+            with self._one_call() as bound, translated_errors():
+                return bound.place_new(all_of_them, rule, change, alone=True)
 
         return self._unless_claimed(write, all_of_them)
 

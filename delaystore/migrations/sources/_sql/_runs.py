@@ -418,7 +418,9 @@ class SqlRuns(MigrationSource):
 def _complete(
     database: Database, tables: RunTables, run: MigrationRun, batch: MigrationBatch, reasons: Mapping[str, str]
 ) -> None:
-    """Note a staged batch as completed, and its rejected rows' `reasons`, by row_id, in one transaction."""
+    """Note a staged batch as completed, its rejected rows' `reasons`, by row_id, and the moved ones, in one
+    transaction.
+    """
     table = tables.batches
     change = (
         update(table)
@@ -429,18 +431,18 @@ def _complete(
     with database.writing() as connection:
         if connection.execute(change).rowcount != 1:
             raise MigrationError(f"batch {batch.number} of the run {run.run_id} is not staged, or is not there")
-        if not reasons:
-            return
-        key, layout = tables.layout.id_column, tables.layout
-        ids = {layout.row_id(row): row[key] for row in rows_of(connection, tables, batch.number, [key])}
-        if unknown := sorted(reasons.keys() - ids.keys()):
-            raise MigrationError(f"the row {unknown[0]!r} is not in batch {batch.number} of the run {run.run_id}")
-        connection.execute(
-            database.dialect.rejecting(tables, batch.number),
-            [{"rejected_row": ids[row_id], "rejected_because": storable(reason)} for row_id, reason in reasons.items()],
-        )
-        if layout.leaves_rejected:
-            put_back(database, connection, tables, batch.number, moved=True)
+        key, layout, number = tables.layout.id_column, tables.layout, batch.number
+        if reasons:
+            ids = {layout.row_id(row): row[key] for row in rows_of(connection, tables, number, [key])}
+            if unknown := sorted(reasons.keys() - ids.keys()):
+                raise MigrationError(f"the row {unknown[0]!r} is not in batch {number} of the run {run.run_id}")
+            found = [
+                {"rejected_row": ids[row_id], "rejected_because": storable(why)} for row_id, why in reasons.items()
+            ]
+            connection.execute(database.dialect.rejecting(tables, number), found)
+        layout.note_moved(connection, tables, number)
+        if reasons and layout.leaves_rejected:
+            put_back(database, connection, tables, number, moved=True)
 
 
 def _create_tables(database: Database, connection: Connection, tables: RunTables) -> None:

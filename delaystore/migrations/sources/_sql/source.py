@@ -16,7 +16,9 @@ from delaystore.migrations.abc import Identity, MigrationRow, Problem, Recurring
 from delaystore.migrations.sources._sql import _preparing, _reading
 from delaystore.migrations.sources._sql._database import Database
 from delaystore.migrations.sources._sql._runs import SqlRuns
-from delaystore.migrations.sources._sql.tables import TableLayout
+from delaystore.migrations.sources._sql.tables import BATCH, REJECTED, RunTables, TableLayout
+from delaystore.settings import TransactionMode
+from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.stores.sql.codec import FAILURES, FAILURES_OF, MESSAGE_KEY, NAMES, NOT_AFTER
 from delaystore.stores.sql.dialects import STORE_DIALECTS, store_dialect_of
 from delaystore.stores.sql.errors import configuration_errors
@@ -145,6 +147,14 @@ class DelaystoreLayout(TableLayout):
     @override
     def identity(self, row: Mapping[str, Any], endpoint: str) -> Identity:
         return row["message_id"], row["destination"], row["due_time"]
+
+    @override
+    def note_moved(self, connection: Connection, tables: RunTables, number: int) -> None:
+        """As entries of the history, if one is kept; rejected rows have none."""
+        source, side = tables.source, tables.side
+        store = SqlDelayedMessageStore(connection.engine, schema=source.schema, table=source.name)
+        store.initialize(tables.endpoint, TransactionMode.NONE)
+        store.enlist(connection).note_moved(side, (side.c[BATCH] == number) & side.c[REJECTED].is_(None))
 
     @override
     def free(self, table: Table, now: datetime) -> ColumnElement[bool] | None:

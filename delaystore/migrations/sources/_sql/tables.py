@@ -104,6 +104,9 @@ class TableLayout(ABC):
         """A table whose ids may wait beside those of `source`, or soon will; None: there is none."""
         return None
 
+    def note_moved(self, connection: Connection, tables: "RunTables", number: int) -> None:  # noqa: B027 - most need nothing
+        """Note at the source, in the transaction that completes a batch, that its rows have moved to the target."""
+
     def free(self, table: Table, now: datetime) -> ColumnElement[bool] | None:  # noqa: ARG002 - for overriders
         """Which rows no dispatcher has claimed at `now`; None: row locks tell."""
         return None

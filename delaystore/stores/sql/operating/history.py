@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Table, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from delaystore.errors import StoreSetupError
@@ -100,8 +100,7 @@ class HistoryQueries(OperatorQueries):
         if not message_ids or not self._bound.parts.history.is_kept(self._bound.connection):
             return ()
         table, found = self._tables.history, set[str]()
-        is_delivered = table.c.ending.in_(_DELIVERED)
-        these = select(table.c.message_id).where(self._dialect.among(table.c.message_id, "ids"), is_delivered)
+        these = select(table.c.message_id).where(self._dialect.among(table.c.message_id, "ids"), is_delivered(table))
         for first in range(0, len(message_ids), STEP):
             ids = {"ids": [*message_ids[first : first + STEP]]}
             found.update(self._execute(these.distinct(), ids).scalars())
@@ -183,6 +182,11 @@ class HistoryQueries(OperatorQueries):
                 f"the table {self._sql.table.fullname!r} is of an earlier release, which kept no history; "
                 "run `delaystore setup` to upgrade it"
             )
+
+
+def is_delivered(history: Table) -> ColumnElement[bool]:
+    """Whether an entry is of a message that was delivered, or handed over to a native delay."""
+    return history.c.ending.in_(_DELIVERED)
 
 
 def _position(row: Any) -> Position:

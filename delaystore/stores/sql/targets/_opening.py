@@ -102,8 +102,9 @@ def _in_transaction(connection: Connection) -> Connection:
 
 
 def _own(connection: Connection) -> Any:
-    """The driver's own connection."""
-    return connection.connection.driver_connection
+    """The driver's own connection; SQLAlchemy does not name it where it is detached from its pool."""
+    wrapper: Any = connection.connection.dbapi_connection
+    return connection.connection.driver_connection or getattr(wrapper, "driver_connection", wrapper)
 
 
 def _call_waiting(session: "Session", transaction: "SessionTransaction") -> None:
