@@ -32,7 +32,7 @@ EXPIRED = "send an expired one"
 KEYS = 8
 GROUP = 20
 """Messages that are stored together."""
-PAUSE = 0.01
+PAUSE = 0.004
 """The longest pause between two calls, in seconds."""
 
 

@@ -40,7 +40,7 @@ FAR = timedelta(minutes=10)
 """Messages that are due later are not dispatched in the test."""
 BACKEND = text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
-    "AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY state = 'idle', random() LIMIT 1"
+    "AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY random() LIMIT 1"
 )
 
 
@@ -112,7 +112,7 @@ def test_an_entry_is_kept_for_just_those_messages_that_have_left(
         programs = [stack.enter_context(Program(database_url, tmp_path)) for _ in range(PROGRAMS)]
         for _ in range(KILLS):
             time.sleep(random.uniform(*QUIET))
-            what = random.choices(["dispatcher", "program", "backend", "broker"], [5, 3, 2 * is_postgresql, 1])[0]
+            what = random.choices(["dispatcher", "program", "backend", "broker"], [5, 5, 4 * is_postgresql, 1])[0]
             if what == "broker":
                 proxy.cut()
             elif what == "backend":
