@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import create_engine
+from sqlalchemy.exc import DBAPIError
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.errors import DuplicateKeyError, KeyInUseError, MessageBeingDispatchedError, StoreError
@@ -72,7 +73,7 @@ class Caller:
             answer = call()
         except (DuplicateKeyError, KeyInUseError, MessageBeingDispatchedError):
             answer = REFUSED
-        except StoreError as error:
+        except (StoreError, DBAPIError) as error:  # the latter of a commit of its own transaction
             answer = f"error: {type(error).__name__}: {error}"
         self._diary.write(call=number, answer=answer)
 

@@ -129,7 +129,7 @@ class Story:
             for target in message.targets
             for answer in self._cancels.get(target, ())
         )
-        others = [each for each in self._of_key[message.key] if each is not message and each.may_be_stored]
+        has_key = message.key is not None
         is_expired = message.name == EXPIRED
         for entry in message.entries:
             if (entry.destination, entry.key) != (message.destination, message.key):
@@ -141,12 +141,11 @@ class Story:
                 Ending.FAILED: message.failed > 0 and message.destination == NOWHERE,
                 Ending.EXPIRED: is_expired,
                 Ending.CANCELLED: may_be_cancelled,
-                Ending.REPLACED: message.key is not None and bool(others),
+                Ending.REPLACED: has_key and sum(each.may_be_stored for each in self._of_key[message.key]) > 1,
             }.get(entry.ending, False):
                 yield "it cannot have ended so"
-        if DONE.intersection(self._cancels.get(message_id, ())) and [entry.ending for entry in message.entries] != [
-            Ending.CANCELLED
-        ]:
+        is_cancelled = DONE.intersection(self._cancels.get(message_id, ()))
+        if is_cancelled and [entry.ending for entry in message.entries] != [Ending.CANCELLED]:
             yield "it is cancelled, and has no such entry"
 
     def _wrong_sums(self) -> Iterator[str]:
