@@ -86,6 +86,11 @@ class KeyRule:
     on_key: OnKey = OnKey.REJECT
     max_wait: timedelta | None = None
 
+    @property
+    def replaces(self) -> bool:
+        """Whether a new message takes the place of the one that has its key."""
+        return self.on_key in (OnKey.REPLACE, OnKey.DEBOUNCE)
+
     @classmethod
     def of(cls, on_key: OnKey | str | None, max_wait: timedelta | float | None) -> Self:
         """Make a rule of the arguments of `send`.
@@ -244,10 +249,10 @@ def made_at(message_id: str) -> datetime | None:
     """When an id was made, to the millisecond, if it is a UUIDv7 as of `new_message_id`; None: it is another."""
     try:
         made = UUID(message_id)
-    except ValueError:
+        is_timed = made.version == 7 and str(made) == message_id
+        return datetime.fromtimestamp((made.int >> 80) / 1000, UTC) if is_timed else None
+    except (ValueError, OverflowError):
         return None
-    is_timed = made.version == 7 and str(made) == message_id
-    return datetime.fromtimestamp((made.int >> 80) / 1000, UTC) if is_timed else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import check_destination
-from delaystore.text import parse_address, parse_duration
+from delaystore.text import duration_text, parse_address, parse_duration
 
 MAXIMUM_SLEEP: Final = timedelta(seconds=60)
 """Stores wake dispatchers in other processes only for messages due within this time, so none may sleep longer."""
@@ -287,7 +287,8 @@ class DelayedDeliverySettings:
         if not isinstance(rate, int | float) or not rate > 0:
             raise ConfigurationError(f"maximum_recovery_failures_per_second must be a number above 0, not {rate!r}")
         if self.history and self.history < SHORTEST_HISTORY:
-            raise ConfigurationError(f"history must be at least {SHORTEST_HISTORY}, or 0, not {self.history}")
+            least, given = duration_text(SHORTEST_HISTORY), duration_text(self.history)
+            raise ConfigurationError(f"history must be at least {least}, or 0, not {given}")
         for name, most in MOST.items():
             if getattr(self, name) is not None and getattr(self, name) > most:
                 shown = most if isinstance(most, timedelta) else f"{most:,}"

@@ -79,7 +79,7 @@ def history(
             return
         waiting = None if key is None else opened.delivery.get(key=key)
         entries, next_key = _found(operations, wanted, start, limit)
-    if key is not None and waiting is None and not entries:
+    if wanted == HistoryFilter(key=key) and key is not None and start is None and waiting is None and not entries:
         raise _unknown(f"a message with the key {key!r}", status)
     next_text = None if next_key is None else str(next_key)
     if as_json:
@@ -106,7 +106,8 @@ def last_ending(opened: "OpenedEndpoint", named: Mapping[str, str]) -> str:
             who = "it" if "message_id" in named else f"message {entry.message_id}"
             how = _HOW.get(entry.ending, entry.ending.value).format(entry.destination)
             by = "" if entry.by is None else f" by {entry.by}"
-            see = f"`delaystore history {shlex.quote(entry.message_id)}`"
+            dashes = "-- " if entry.message_id.startswith("-") else ""
+            see = f"`delaystore history {dashes}{shlex.quote(entry.message_id)}`"
             return f"; {who} was {how}{by} at {time_text(entry.ended)}, see {see}"
     return ""
 

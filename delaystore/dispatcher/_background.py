@@ -15,6 +15,7 @@ from delaystore.calls import Call
 from delaystore.dispatcher._context import DispatchContext, WakeUp
 from delaystore.dispatcher._pauses_and_limits import is_paused
 from delaystore.dispatcher.error_queue import QueueDepth
+from delaystore.stores.history import StoreWithHistory
 from delaystore.stores.operable import STEP, OperableDelayedMessageStore
 from delaystore.stores.records import FURTHEST, HEARTBEAT_EVERY, DispatcherRecord
 
@@ -81,7 +82,7 @@ class DispatcherHeartbeats:
             raise
 
     def _record(self, now: datetime) -> DispatcherRecord:
-        obstacle = self._context.transport.unavailable()
+        obstacle, store = self._context.transport.unavailable(), self._context.store
         # The first heartbeat is early: the transport may only now begin to connect.
         problem = None if self._since is None else obstacle
         self._since = self._since or now
@@ -102,7 +103,7 @@ class DispatcherHeartbeats:
             problem=problem,
             audit=self._context.settings.audit.value,
             retention=self._context.settings.retention,
-            makes_entries=True,
+            makes_entries=isinstance(store, StoreWithHistory) and store.makes_entries,
         )
 
     def _rate(self) -> float:

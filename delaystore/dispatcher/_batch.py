@@ -44,6 +44,8 @@ class PassBatch:
     """Some stay as they were that may go in the next pass."""
     sent_at: datetime | None = None
     """When it was sent, on the store's clock; None: it was not."""
+    early_from: datetime | None = None
+    """Messages that were due later have been handed over to the native delay; None: none were."""
     delivered: Sequence[DelayedMessage] = ()
     undeliverable: list[Failure] = field(default_factory=list)
     """For the error queue."""
@@ -103,7 +105,15 @@ class PassBatch:
     def endings(self) -> Mapping[Ended, Sequence[DelayedMessage]]:
         """The messages of `arrived` by how they have ended."""
         expired = [failure.message for failure in self.moved if failure.kind == EXPIRED]
-        found = {Ending.DELIVERED: self.delivered, Ending.FAILED: self.failed_for_good, Ending.EXPIRED: expired}
+        found: dict[Ending, Sequence[DelayedMessage]] = {
+            Ending.DELIVERED: self.delivered,
+            Ending.FAILED: self.failed_for_good,
+            Ending.EXPIRED: expired,
+        }
+        if self.early_from is not None:
+            early = [each for each in self.delivered if each.due_time > self.early_from]
+            found[Ending.DELIVERED] = [each for each in self.delivered if each.due_time <= self.early_from]
+            found[Ending.HANDED_OVER] = early
         return {Ended(ending, self.ended_at): messages for ending, messages in found.items() if messages}
 
     @property

@@ -92,6 +92,8 @@ class SendOutcomes:
     """By message_id of the probes of suspended destinations: seconds until the destination is tried again."""
     outage: str | None = None
     """Why the transport could send nothing more; None: it could, or everything was delivered."""
+    early_from: datetime | None = None
+    """Messages that were due later were handed over to the native delay; None: none were."""
 
     @property
     def answered(self) -> bool:
@@ -380,6 +382,7 @@ class Forwarder:
         early = [message for message in messages if message.due_time > now]
         sent = self._sending.give(due, partial(self._send, tx, add), self._timeout)
         handed_over = self._handing_over.give(early, partial(self._hand_over, now, add), self._timeout)
+        sent.early_from = now if early else None
         ways = iter(sent.outcomes), iter(handed_over.outcomes)
         sent.outcomes = [next(ways[message.due_time > now]) for message in messages]
         sent.kinds |= handed_over.kinds

@@ -134,6 +134,9 @@ CLEAN_UP_EVERY: Final = 60.0
 FORGET_AGAIN: Final = 1.0
 """Seconds between two steps of deleting old entries, while there are more."""
 
+FORGET_FOR: Final = 0.2
+"""Seconds for which steps follow one another at once."""
+
 LONGEST_END: Final = 5.0
 """Seconds that the end waits for the threads beside the passes."""
 
@@ -156,7 +159,7 @@ class DispatchLoop:
         self._context = context
         self._passes = passes
         self._contention = SHORTEST_CONTENTION
-        self._clean_up_at = time.monotonic() + CLEAN_UP_EVERY
+        self._clean_up_at = self._forget_at = time.monotonic() + CLEAN_UP_EVERY
         self.wake: Final = WakeUp()
         self.finished: Final = threading.Event()
         self.subscription: Final = Subscription(context.store, self.wake.wake_up)
@@ -227,6 +230,7 @@ class DispatchLoop:
             return
         self._availability.confirm(idle=not result.report.fetched)
         self._clean_up()
+        self._forget()
         if result.delay:
             self.wake.pause(result.delay)
         elif result.keep_going:
@@ -242,10 +246,19 @@ class DispatchLoop:
         try:
             with self._context.store_calls.call("cleaning up"):
                 self._context.store.clean_up()
-            if self._forget_old():
-                self._clean_up_at = time.monotonic() + FORGET_AGAIN
         except DelaystoreError as error:
             logger.warning("cleanup failed: %s; will retry in %.0f s", error, CLEAN_UP_EVERY)
+
+    def _forget(self) -> None:
+        """Delete old entries, when it is time; soon again, if there are more. Dispatching goes on if that fails."""
+        if time.monotonic() < self._forget_at:
+            return
+        self._forget_at = time.monotonic() + CLEAN_UP_EVERY
+        try:
+            if self._forget_old():
+                self._forget_at = time.monotonic() + FORGET_AGAIN
+        except DelaystoreError as error:
+            logger.warning("cannot delete old entries: %s; will retry in %.0f s", error, CLEAN_UP_EVERY)
 
     def _forget_old(self) -> bool:
         """Delete some of the entries older than `retention`; whether there may be more."""
@@ -256,8 +269,12 @@ class DispatchLoop:
             has_more = store.forget_before(store.now() - self._context.settings.retention) > 0
         if not isinstance(store, StoreWithHistory):
             return has_more
-        with self._context.store_calls.call("deleting old entries of the history"):
-            return store.forget_history() > 0 or has_more
+        until = time.monotonic() + FORGET_FOR
+        while time.monotonic() < until:
+            with self._context.store_calls.call("deleting old entries of the history"):
+                if not store.forget_history():
+                    return has_more
+        return True
 
     def _rest(self, result: PassResult) -> None:
         """Sleep until a message is due; briefly, if other dispatchers have claimed all that are due now."""

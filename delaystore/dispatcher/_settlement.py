@@ -199,6 +199,7 @@ class Settler:
         going = self._filter.sendable(tx, batch, in_time)
         sent = self._forwarder.forward(tx, going)
         batch.answered, batch.outage = sent.answered or has_confirms, sent.outage
+        batch.early_from = sent.early_from
         for message, outcome in zip(going, sent.outcomes, strict=True):
             if outcome.kind is OutcomeKind.DELIVERED:
                 delivered.append(message)

@@ -188,7 +188,8 @@ class Overview:
         """Why messages get no entry in the history that is kept, a clause with its remedy each."""
         is_kept = self.history is not None and self.history.kept is not None
         return [
-            f"dispatcher {each.name} (release {each.version}) makes no entries of the history; upgrade it"
+            f"dispatcher {each.name} (release {each.version}) makes no entries of the history; upgrade it, or grant "
+            "its database user SELECT on the table that ends with _settings"
             for each in self.dispatchers or ()
             if is_kept and not each.makes_entries
         ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import (
     DelayedMessage,
     FailedAttempt,
@@ -37,12 +37,14 @@ class HistoryEntry:
         due_time: When it was due, without marks.
         ended: When it left the store, by the store's clock. If it was delivered: when the broker had confirmed it.
         ending: In which way it left.
-        attempts: How often a dispatcher tried to forward it, the last attempt included.
+        attempts: How often a dispatcher tried to forward it since it was stored, or rescheduled last, the last attempt
+            included.
         key: Its key; None: it had none.
         load: The id of the load that stored it; None: no load did, or that load is forgotten.
         by: Who cancelled or replaced it, as in the audit trail; None: a dispatcher ended it, or it is not known.
         body_hash: The SHA-256 of its body, as 64 hexadecimal digits; None: its row held no body.
-        failures: Why attempts failed, the oldest first, as far as the store had kept it.
+        failures: Why attempts failed, the oldest first, as far as the store had kept it. The last attempt of a FAILED
+            message is not among them: the copy in the error queue has its reason.
 
     """
 
@@ -112,6 +114,8 @@ class HistoryFilter:
             check_key(self.key)
         if self.destination is not None:
             check_destination(self.destination)
+        if self.ending is not None:
+            object.__setattr__(self, "ending", _ending(self.ending))
         for name in ("since", "until"):
             given = getattr(self, name)
             if given is not None:
@@ -125,6 +129,13 @@ class HistoryFilter:
             and (self.since is None or entry.ended >= self.since)
             and (self.until is None or entry.ended < self.until)
         )
+
+
+def _ending(given: str) -> Ending:
+    try:
+        return Ending(given)
+    except ValueError:
+        raise InvalidMessageError(f"ending must be one of {', '.join(Ending)}, not {given!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +260,14 @@ class StoreWithHistory(DeduplicatingStore):
                 long as they were to be kept.
 
         """
+
+    @property
+    def makes_entries(self) -> bool:
+        """Whether messages that this process removes get entries; False: its user may not read that a history is kept.
+
+        The default is for stores that have no such rights.
+        """
+        return True
 
     @abstractmethod
     def history_status(self) -> HistoryStatus:

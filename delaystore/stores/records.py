@@ -336,7 +336,8 @@ class DispatcherRecord:
         problem: Why it forwards no messages at present; None: it does, as far as it knows.
         audit: Its setting of this name; None: it is of an earlier release.
         retention: Its setting of this name; None: it is of an earlier release.
-        makes_entries: Whether messages that it delivers get entries in the history; False: it is of an earlier release.
+        makes_entries: Whether messages that it delivers get entries in the history; False: it is of an earlier release,
+            or may not read the setting.
 
     """
 

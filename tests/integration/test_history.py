@@ -23,12 +23,12 @@ from delaystore.errors import ConfigurationError, StorePermissionError, StoreSet
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, KeyRule, OnKey, made_at, new_message_id
 from delaystore.settings import TransactionMode
-from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.history import HistoryEntry, HistoryFilter
 from delaystore.stores.records import Ending
 from delaystore.stores.sql.bulk_partitions import PartitionLimits
-from delaystore.testing import RecordingTransport
+from delaystore.testing import RecordingTransport, SettableClock
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.sql_queue import SqlQueueTransport
 from tests.dispatching import running, wait_until
@@ -209,6 +209,22 @@ def test_a_time_that_no_history_is_kept_for_is_refused(value: Any) -> None:
         DelayedDeliverySettings(history=value)
 
 
+@pytest.mark.parametrize("kind", ["sql", "memory"])
+def test_deleted_entries_do_not_come_back_with_a_longer_time(sqlite_url: str, kind: str) -> None:
+    clock = SettableClock()
+    store = SqlDelayedMessageStore(sqlite_url, clock=clock) if kind == "sql" else InMemoryDelayedMessageStore(clock)
+    store.initialize("sales", TransactionMode.NONE)
+    store.setup_infrastructure()
+    store.keep_history(HOUR)
+    clock.advance(DAY)
+    store.keep_history(30 * DAY)
+    assert store.history_status().since == clock.now() - HOUR
+    clock.advance(DAY)
+    store.keep_history(HOUR)
+    assert store.history_status().since == clock.now() - HOUR
+    store.close()
+
+
 def test_loads_and_their_numbers(store: SqlDelayedMessageStore, database_url: str) -> None:
     store.keep_history(DAY)
     at = store.now() - HOUR
@@ -299,7 +315,12 @@ def test_when_an_id_was_made() -> None:
     made = made_at(new_message_id())
     assert made is not None
     assert abs(made - datetime.now(UTC)) < timedelta(seconds=5)
-    for other in ("invoice-7", "017F22E2-79B0-7CC3-98C4-DC0C0C07398F", "3f333df6-90a4-4fda-8dd3-9485d27cee36"):
+    for other in (
+        "ffffffff-ffff-7fff-bfff-ffffffffffff",
+        "invoice-7",
+        "017F22E2-79B0-7CC3-98C4-DC0C0C07398F",
+        "3f333df6-90a4-4fda-8dd3-9485d27cee36",
+    ):
         assert made_at(other) is None
 
 

@@ -104,7 +104,7 @@ def test_the_service_takes_the_option_and_the_key(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["dispatch", "--history", "30s"], "--history must be at least 0:01:00, or 0, not 0:00:30"),
+        (["dispatch", "--history", "30s"], "--history must be at least 1m, or 0, not 30s"),
         (["dispatch", "--history", "soon"], "--history 'soon' is no duration"),
         (["dispatch", "--history", "-1d"], "--history '-1d' is negative"),
         (["dispatch", "--history", "20y"], "--history '20y' is no duration"),
@@ -332,7 +332,8 @@ def test_status_says_since_when_the_history_reaches_back(run: CommandLine, store
     since = store.history_status().since
     (line, gap) = [each for each in run("status").out.splitlines() if each.startswith("history ")]
     assert line.startswith(f"history      since {time_text(since)}, kept for 30d")
-    clause = "dispatcher old-one (release 0.1.9) makes no entries of the history; upgrade it"
+    clause = "dispatcher old-one (release 0.1.9) makes no entries of the history; upgrade it, or grant its "
+    clause += "database user SELECT on the table that ends with _settings"
     assert gap == f"history      {clause}"
     document = run("status", "--json").document
     assert (document["history"]["kept"], document["wrong"]) == (DAYS.total_seconds(), [f"The {clause}."])

@@ -56,7 +56,7 @@ def test_a_mode_may_be_given_by_name() -> None:
         ("audit", "some", "audit must be one of operators, all, not 'some'"),
         ("retention", 3600, "retention must be at least 1 day, 0:00:00, not 1:00:00"),
         ("retention", timedelta.max, "retention must be at most 36500 days"),
-        ("history", 30, "history must be at least 0:01:00, or 0, not 0:00:30"),
+        ("history", 30, "history must be at least 1m, or 0, not 30s"),
         ("history", "a month", "history 'a month' is no duration"),
         ("history", timedelta.max, "history must be at most 3650 days"),
         ("error_queue", "", "error_queue must be a queue name"),

@@ -38,7 +38,7 @@ from delaystore.errors import (
     MessageDeliveredError,
     StoreUnavailableError,
 )
-from delaystore.message import DelayedMessage, KeyRule, OnKey
+from delaystore.message import DelayedMessage, KeyRule
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.records import Change, Ending
 from delaystore.stores.shared import unlike
@@ -222,6 +222,7 @@ class Promotion:
         with self._holding() as bound:
             if self._if_delivered is DeliveredRows.SKIP:
                 staging = self._staging
+                self._database.dialect.prefer_indexes(bound.connection)  # the history may be far larger than the load
                 left_out = update(staging).values({staging.c[ATTEMPT]: _left_out(staging.c[ATTEMPT])})
                 bound.connection.execute(left_out.where(self._chosen(), self._was_delivered()))
             self._refuse_delivered(bound)
@@ -234,6 +235,7 @@ class Promotion:
         if self._if_delivered is DeliveredRows.LOAD:
             return
         bound.require_history("the option ifDelivered")
+        self._database.dialect.prefer_indexes(bound.connection)
         message_id = self._staging.c.message_id
         found = select(message_id).where(self._chosen(), self._was_delivered()).order_by(message_id)
         if ids := bound.connection.execute(found.limit(NAMED_DUPLICATES)).scalars().all():
@@ -516,7 +518,7 @@ class Promotion:
 
     def _holders_of_keys(self, connection: Connection) -> set[str]:
         """The ids of the waiting messages whose keys rows have that replace them; none where that is not noted."""
-        if self._noted_as is None or self._key_rule.on_key not in (OnKey.REPLACE, OnKey.DEBOUNCE):
+        if self._noted_as is None or not self._key_rule.replaces:
             return set()
         live = self._database.live
         keys = select(self._staging.c[MESSAGE_KEY]).where(self._has_key())

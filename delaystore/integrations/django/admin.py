@@ -211,7 +211,7 @@ class WaitingMessageAdmin(admin.ModelAdmin):  # type: ignore[misc] # Django ship
         if not self.has_view_permission(request):
             raise PermissionDenied
         form, state, page = HistoryForm(request.GET), delayed.operations.history_status(), None
-        if form.is_valid() and state.kept is not None:
+        if form.is_valid():
             try:
                 page = form.page(request.GET.get(PAGE_VAR, ""), SHOWN)
             except ValueError as error:

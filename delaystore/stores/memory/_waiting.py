@@ -133,6 +133,8 @@ class MemoryHistory:
 
     def keep(self, kept: timedelta | None, now: datetime) -> None:
         """See `StoreWithHistory.keep_history`."""
+        if kept is not None and self.kept is not None and self.since is not None and self.kept < kept:
+            self.since = max(self.since, now - self.kept)  # older entries are deleted already
         self.kept = kept or self.kept
         self.since = None if kept is None else self.since or now
 

@@ -43,10 +43,7 @@ class Claims(ABC):
 
         `entries`: the entries that they get in the history; None: none.
         """
-        values = {"ids": ids, **self.identity()}
-        if entries is None:
-            return self._connection().execute(self._sql.remove_many, values).rowcount
-        sql, dialect = self._sql, self._sql.dialect
+        values, sql, dialect = {"ids": ids, **self.identity()}, self._sql, self._sql.dialect
         where = [dialect.among(sql.table.c.message_id, "ids"), *sql.is_owned]
         return dialect.remove_with_entries(self._connection(), sql.remove_many, where, values, entries)
 

@@ -94,13 +94,21 @@ class Keyed(ABC):
     newest_message_id_of = message_id_of
     """As `message_id_of`, for a change that follows, which also takes rows that the transaction does not see yet."""
 
-    def place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
+    def place(
+        self,
+        connection: Connection,
+        message: DelayedMessage,
+        rule: KeyRule,
+        now: datetime,
+        entries: NewEntries | None = None,
+    ) -> Placed:
         """Store `message`, or apply `rule`. Raises as `store_keyed`, and the driver's errors.
 
-        Its own errors leave the transaction as it was.
+        Its own errors leave the transaction as it was. `entries`: the entry that a replaced message gets in the
+        history; with it, the caller has locked the row that is replaced, where one statement decides.
         """
         with self._explained(message), self._apart(connection):
-            return self._place(connection, bounded(message, now, rule), rule, now)
+            return self._place(connection, bounded(message, now, rule), rule, now, entries)
 
     def place_alone(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
         """As `place`, on a connection where each statement commits on its own; of MariaDB and MySQL never asked."""
@@ -114,7 +122,7 @@ class Keyed(ABC):
         message: DelayedMessage,
         rule: KeyRule,
         now: datetime,
-        entries: NewEntries | None,
+        entries: NewEntries | None = None,
     ) -> Placed:
         """As `place`, for a rule that replaces, and tell which message was replaced.
 
@@ -148,7 +156,14 @@ class Keyed(ABC):
         """A block that is undone when it raises, and waits no longer than our timeout."""
 
     @abstractmethod
-    def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed: ...
+    def _place(
+        self,
+        connection: Connection,
+        message: DelayedMessage,
+        rule: KeyRule,
+        now: datetime,
+        entries: NewEntries | None = None,
+    ) -> Placed: ...
 
 
 class OneStatement(Keyed):
@@ -177,7 +192,7 @@ class OneStatement(Keyed):
         message: DelayedMessage,
         rule: KeyRule,
         now: datetime,
-        entries: NewEntries | None,
+        entries: NewEntries | None = None,
     ) -> Placed:
         """Lock the row of the key first, for the statement does not tell whether it has inserted or changed a row.
 
@@ -188,27 +203,12 @@ class OneStatement(Keyed):
             # second branch notices that, and the loop begins again with the row that is there now.
             replaced = self._locked(connection, message)
             if replaced is not None:
-                return self._in_place(connection, message, rule, now, entries)._replace(replaced=replaced)
+                return self.place(connection, message, rule, now, entries)._replace(replaced=replaced)
             try:
                 return self.place(connection, bounded(message, now, rule), KeyRule(), now)
             except (DuplicateKeyError, DuplicateMessageError):
                 if self.message_id_of(connection, key_of(message)) is None:
                     raise
-
-    def _in_place(
-        self,
-        connection: Connection,
-        message: DelayedMessage,
-        rule: KeyRule,
-        now: datetime,
-        entries: NewEntries | None,
-    ) -> Placed:
-        """`place`, with the entry of the message that it replaces: both, or neither."""
-        if entries is None:
-            return self.place(connection, message, rule, now)
-        with self._dialect.savepoint(connection):
-            self._dialect.insert_entries(connection, [self._has_key], {"key": message.key}, entries)
-            return self.place(connection, message, rule, now)
 
     def _locked(self, connection: Connection, message: DelayedMessage) -> MessageBefore | None:
         """The message of the key, locked; None: there is none. Waits for who has it, as long as our timeout lasts."""
@@ -223,7 +223,16 @@ class OneStatement(Keyed):
         )
 
     @override
-    def _place(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
+    def _place(
+        self,
+        connection: Connection,
+        message: DelayedMessage,
+        rule: KeyRule,
+        now: datetime,
+        entries: NewEntries | None = None,
+    ) -> Placed:
+        if entries is not None:
+            self._dialect.insert_entries(connection, [self._has_key], {"key": message.key}, entries)
         values: dict[str, Any] = self._new_row(message, now) | {"now": now}
         is_bounded = latest_due_time(now, rule) is not None
         if is_bounded and rule.max_wait is not None:
@@ -320,18 +329,7 @@ class LockedRow(Keyed):
         }
         return update(table).where(row_with(table)).values(new)
 
-    @override
-    def place_and_tell(
-        self,
-        connection: Connection,
-        message: DelayedMessage,
-        rule: KeyRule,
-        now: datetime,
-        entries: NewEntries | None,
-    ) -> Placed:
-        """It locks the row that it replaces, and so knows it."""
-        with self._explained(message), self._apart(connection):
-            return self._place(connection, bounded(message, now, rule), rule, now, entries)
+    place_and_tell = Keyed.place  # it locks the row that it replaces, and so knows it
 
     @override
     def newest_message_id_of(self, connection: Connection, key: str) -> str | None:
@@ -382,7 +380,7 @@ class LockedRow(Keyed):
         message: DelayedMessage,
         rule: KeyRule,
         now: datetime,
-        entries: NewEntries | None,
+        entries: NewEntries | None = None,
     ) -> Placed | None:
         """None: another transaction has the row, or it has gone meanwhile.
 
@@ -411,7 +409,7 @@ class LockedRow(Keyed):
         message: DelayedMessage,
         rule: KeyRule,
         now: datetime,
-        entries: NewEntries | None,
+        entries: NewEntries | None = None,
     ) -> Placed:
         """The outcome for the locked row of the key."""
         found: str = row.message_id

@@ -21,6 +21,7 @@ from delaystore.stores.sql._claims import CandidateLocks, Claims, DueScan, Lease
 from delaystore.stores.sql._keyed import Keyed, keyed_of
 from delaystore.stores.sql._statements import Inserts, LeaseStatements, RowLockStatements, Statements
 from delaystore.stores.sql.dialects import Claiming, StoreDialect
+from delaystore.stores.sql.dialects.base import OWN
 from delaystore.stores.sql.engine import Connections, connections_of
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
@@ -161,7 +162,9 @@ class KnownHistory:
     def __init__(self, tables: OperatingTables, dialect: StoreDialect, version: KnownVersion) -> None:
         self._tables, self._dialect, self._version = tables, dialect, version
         self._ask_from = 0.0
-        self._is_kept = self._is_logged = False
+        self._is_kept = False
+        self.is_refused = False
+        """Whether this role may not read the setting."""
 
     @property
     def may_be_kept(self) -> bool:
@@ -172,7 +175,9 @@ class KnownHistory:
         """Whether entries are to be made. Asks in a transaction that is open on `connection`, if need be."""
         if time.monotonic() >= self._ask_from:
             known = self.read(connection) if self._version.is_from(HISTORIC, connection) else None
-            self.note(known)
+            # A caller's transaction may read older rows: it must not tell all others that no history is kept.
+            if known is not None or OWN in connection.get_execution_options():
+                self.note(known)
         return self._is_kept
 
     def note(self, setting: HistorySetting | None) -> None:
@@ -190,14 +195,15 @@ class KnownHistory:
         except DBAPIError as error:
             if self._dialect.fault(error) is not Fault.PERMISSION:
                 raise
-            if not self._is_logged:
+            if not self.is_refused:
                 log.warning(
                     "messages that this role removes get no entries in the history, as it may not read %s; grant "
                     "SELECT on that table",
                     settings.fullname,
                 )
-            self._is_logged = True
+            self.is_refused = True
             return None
+        self.is_refused = False
         return None if value is None else HistorySetting.of(value)
 
 

@@ -25,7 +25,6 @@ from delaystore.message import (
     EARLIEST_DUE_TIME,
     DelayedMessage,
     KeyRule,
-    OnKey,
     are_same_time,
     check_key,
     check_message_id,
@@ -224,13 +223,11 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore, Look
         """As `store_keyed`, but raises the driver's errors."""
         self.written()
         keyed, now = self._parts.keyed_in(self.connection, message), self.now()
-        replaces = rule.on_key not in (OnKey.KEEP, OnKey.REJECT)
         by = None if change is None else change.by
-        entries = self.new_entries(Ending.REPLACED, now, by) if replaces else None
-        if (change is None and entries is None) or not replaces:
-            placed = keyed.place(self.connection, message, rule, now)
-        else:
-            placed = keyed.place_and_tell(self.connection, message, rule, now, entries)
+        entries = self.new_entries(Ending.REPLACED, now, by) if rule.replaces else None
+        tells = rule.replaces and (change is not None or entries is not None)
+        place = keyed.place_and_tell if tells else keyed.place
+        placed = place(self.connection, message, rule, now, entries)
         if change is not None and placed.replaced is not None:
             self._note([change.of_message(now, placed.replaced, placed.next_attempt, placed.message_id)])
         self._waits_until(placed.next_attempt)  # also where one is kept: until the commit dispatchers leave it out
@@ -373,11 +370,9 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore, Look
 
     def _remove_stored(self, stored: Any, entries: NewEntries | None) -> int:
         """Remove a row by the text in place of an invalid id; returns whether it was there."""
-        values, removal = {"id": stored, **self._claims.identity()}, self._sql.remove_stored
-        if entries is None:
-            return self.connection.execute(removal, values).rowcount
-        where = [self._dialect.has_stored_id(self._sql.table), *self._sql.is_owned]
-        return self._dialect.remove_with_entries(self.connection, removal, where, values, entries)
+        values, sql = {"id": stored, **self._claims.identity()}, self._sql
+        where = [self._dialect.has_stored_id(sql.table), *sql.is_owned]
+        return self._dialect.remove_with_entries(self.connection, sql.remove_stored, where, values, entries)
 
     def new_entries(self, ending: Ending, at: datetime, by: str | None = None) -> NewEntries | None:
         """The entries that messages get in the history which end in this way; None: no history is kept."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import Column, ColumnElement, DateTime, Dialect, FromClause, Integer, LargeBinary, String, Text
+from sqlalchemy import BINARY, Column, ColumnElement, DateTime, Dialect, FromClause, Integer, LargeBinary, String, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 from typing_extensions import override
 
@@ -298,21 +298,6 @@ class Body(TypeDecorator[bytes]):
         return None if dialect.name == "sqlite" else super().result_processor(dialect, coltype)
 
 
-class Digest(TypeDecorator[bytes]):
-    """A SHA-256: 32 bytes."""
-
-    impl = LargeBinary
-    cache_ok = True
-
-    @override
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        if dialect.name in _MYSQL:
-            from sqlalchemy.dialects import mysql
-
-            return dialect.type_descriptor(mysql.BINARY(32))
-        return dialect.type_descriptor(LargeBinary())
-
-
 class TupleId(UserDefinedType[str]):
     """Where a row lies in a table of PostgreSQL's: its page, and its number there."""
 
@@ -329,6 +314,8 @@ def _is_postgresql(dialect: Dialect) -> bool:
     return module is not None and isinstance(dialect, module.PGDialect)
 
 
+DIGEST: Final = LargeBinary().with_variant(BINARY(32), "mysql", "mariadb")
+"""A SHA-256: 32 bytes."""
 KEY: Final = "message_id"
 _ValueT = TypeVar("_ValueT")
 

@@ -30,6 +30,7 @@ from delaystore.message import MAX_ADDRESS_BYTES, MAX_KEY_BYTES, MAX_LOAD_ID_BYT
 from delaystore.stores.records import name_of_load
 from delaystore.stores.sql.codec import (
     COLUMNS,
+    DIGEST,
     FAILURES,
     FAILURES_OF,
     FIRST_SENT,
@@ -37,7 +38,6 @@ from delaystore.stores.sql.codec import (
     LOAD,
     MESSAGE_KEY,
     NOT_AFTER,
-    Digest,
     ExactText,
     Json,
     UtcDateTime,
@@ -325,7 +325,7 @@ def _history() -> list[Column[Any]]:
         Column("attempts", Integer, nullable=False),
         Column("ending", ExactText(20), nullable=False),
         Column("ended_by", _NAME),
-        Column("body_hash", Digest()),
+        Column("body_hash", DIGEST),
         Column(FAILURES, _JSON),
     ]
 

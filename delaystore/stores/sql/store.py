@@ -23,7 +23,7 @@ from delaystore.errors import (
     StoreSetupError,
     StoreUnavailableError,
 )
-from delaystore.message import KEY_TIMEOUT, DelayedMessage, KeyRule, OnKey, Position
+from delaystore.message import KEY_TIMEOUT, DelayedMessage, KeyRule, Position
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores.abc import REJECT, Page, StoreStatus, WakeUpCallback, WakeUpSubscription
 from delaystore.stores.operable import AuditedKeyedStore
@@ -367,22 +367,26 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
     @override
     def store_keyed(self, message: DelayedMessage, rule: KeyRule, *, change: Change | None = None) -> str:
         """One transaction, made again while another transaction has the message of the key, or after a deadlock."""
-        replaces = rule.on_key in (OnKey.REPLACE, OnKey.DEBOUNCE)
 
         def attempt() -> str:
-            is_noted = change is not None or (replaces and self._parts.history.may_be_kept)
+            is_noted = change is not None or (rule.replaces and self._parts.history.may_be_kept)
             placed = None if is_noted else self._place_alone(message, rule)
             if placed is not None:
                 return placed
-            with self._one_call() as bound:
-                try:
-                    return bound.place(message, rule, change)
-                except DBAPIError as error:
-                    if self._dialect.fault(error) is not Fault.CONFLICT:
-                        raise
-                    raise KeyInUseError(key_of(message)) from None
+            with self._one_call() as bound, self._conflicts_as_use(message):
+                return bound.place(message, rule, change)
 
         return self._unless_claimed(attempt)
+
+    @contextmanager
+    def _conflicts_as_use(self, message: DelayedMessage) -> Iterator[None]:
+        """Raise KeyInUseError for a deadlock about a message with a key: it is then stored again."""
+        try:
+            yield
+        except DBAPIError as error:
+            if self._dialect.fault(error) is not Fault.CONFLICT:
+                raise
+            raise KeyInUseError(key_of(message)) from None
 
     # a claim by row lock ends with its call, so dispatchers claim inside `transaction()`
     message_id_of = in_transaction(BoundSqlStore.message_id_of, opened_by="_one_call")
@@ -441,7 +445,8 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         all_of_them = Messages(messages, AT_ONCE)
 
         def write() -> Mapping[str, str]:
-            with self._one_call() as bound, translated_errors():
+            keyed = next((each for each in all_of_them.first if each.key is not None), None)
+            with self._one_call() as bound, nullcontext() if keyed is None else self._conflicts_as_use(keyed):
                 return bound.place_new(all_of_them, rule, change, alone=True)
 
         return self._unless_claimed(write, all_of_them)

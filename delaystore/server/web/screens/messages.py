@@ -115,13 +115,14 @@ async def history(request: Request) -> Response:
         wanted = history_filter_of(request.query_params)
         after = position_of(text_of(request.query_params, "after"))
     except InvalidMessageError as error:
-        return site.pages.page(request, "history.html", status=400, **{**form, "problem": str(error)}, state=None)
+        form |= {"problem": str(error), "state": None, "page": None}
+        return site.pages.page(request, "history.html", status=400, **form)
 
     def look(operations: Operations) -> tuple[HistoryStatus, HistoryPage | None, bool]:
         state, typed_id = operations.history_status(), wanted.message_id
         if typed_id is not None and len(query) == 1 and operations.life(typed_id).is_known:
             return state, None, True
-        return state, None if state.kept is None else operations.history(wanted, after=after, limit=PAGE), False
+        return state, operations.history(wanted, after=after, limit=PAGE), False
 
     state, page, is_known = await site.run(request, look)
     if is_known:

@@ -135,7 +135,7 @@ class PartitionTable:
 
     def _is_done(self, action: Callable[[], object], lock_wait: float) -> bool:
         try:
-            with self.partitioning.bulk.brief_savepoint(self.connection, lock_wait):
+            with self.partitioning.dialect.brief_wait(self.connection, lock_wait, exactly=True):
                 action()
         except DBAPIError as error:
             if self.partitioning.dialect.fault(error) is not Fault.LOCKED:

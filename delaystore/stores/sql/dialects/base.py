@@ -327,10 +327,6 @@ class BulkTables(ABC):
         """As `LocatedRows.remove_located`, in a partition; returns how many rows: 0 where our role may not do that."""
 
     @abstractmethod
-    def brief_savepoint(self, connection: Connection, seconds: float) -> AbstractContextManager[None]:
-        """A savepoint in which a statement waits `seconds` for a lock, in place of the session's own limit."""
-
-    @abstractmethod
     def is_announced(self, partitions: Table, table: Table) -> ColumnElement[bool]:
         """Whether a row of `partitions` is in one that is not attached to `table`."""
 
@@ -477,10 +473,11 @@ class StoreDialect(SqlDialect):
         removal: Executable,
         where: Sequence[ColumnElement[bool]],
         values: Mapping[str, Any],
-        entries: NewEntries,
+        entries: NewEntries | None,
     ) -> int:
-        """Do `removal` of the claimed rows that meet `where`, and insert their entries; returns how many rows."""
-        self.insert_entries(connection, where, values, entries)
+        """Do `removal` of the claimed rows that meet `where`, with their entries, if any; returns how many rows."""
+        if entries is not None:
+            self.insert_entries(connection, where, values, entries)
         return connection.execute(removal, values).rowcount
 
     def insert_entries(
@@ -669,8 +666,11 @@ class StoreDialect(SqlDialect):
                 _restore(connection, restoring)
 
     @contextmanager
-    def brief_wait(self, connection: Connection, seconds: float) -> Iterator[None]:
-        """A savepoint in which statements wait no longer than `seconds` for a lock; the limit ends with the block."""
+    def brief_wait(self, connection: Connection, seconds: float, *, exactly: bool = False) -> Iterator[None]:  # noqa: ARG002 - for overriders
+        """A savepoint in which statements wait no longer than `seconds` for a lock; the limit ends with the block.
+
+        `exactly`: so long even where the session's own limit is shorter.
+        """
         with self.savepoint(connection), self.lock_wait(connection, seconds):
             yield
 
@@ -761,6 +761,10 @@ class StoreDialect(SqlDialect):
 
         `partition_name`: as in `make_history`. Commits.
         """
+
+    def without_dated_partitions(self, history: Table, partition_name: Callable[[str], str]) -> Table:  # noqa: ARG002 - for overriders
+        """The part of the history whose old entries are deleted, as it has no partitions that are dropped."""
+        return history
 
     def storage_options(self) -> Sequence[str]:
         """Statements, with `{table}` for the quoted name, that tune a new table."""

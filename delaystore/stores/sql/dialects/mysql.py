@@ -42,7 +42,7 @@ from typing_extensions import override
 from delaystore.errors import StoreUnavailableError
 from delaystore.message import LATEST_DUE_TIME, time_left
 from delaystore.stores.sql._history import NewEntries
-from delaystore.stores.sql.codec import INNODB, KEY, MESSAGE_KEY, Digest, JsonList, UtcDateTime
+from delaystore.stores.sql.codec import DIGEST, INNODB, KEY, MESSAGE_KEY, JsonList, UtcDateTime
 from delaystore.stores.sql.dialects.base import (
     CONNECT_TIMEOUT,
     LONGEST_IDLE,
@@ -425,7 +425,7 @@ class MySqlDialect(StoreDialect, CandidateRows):
 
     @override
     def sha256(self, body: ColumnElement[bytes]) -> ColumnElement[bytes]:
-        return func.unhex(func.sha2(body, literal_column("256")), type_=Digest())
+        return func.unhex(func.sha2(body, literal_column("256")), type_=DIGEST)
 
     @override
     def history_columns(self) -> Sequence[Column[Any]]:

@@ -54,11 +54,11 @@ from delaystore.errors import (
 from delaystore.message import EARLIEST_DUE_TIME, LATEST_DUE_TIME, time_left
 from delaystore.stores.sql._history import EntryInserts, NewEntries
 from delaystore.stores.sql.codec import (
+    DIGEST,
     KEY,
     MESSAGE_KEY,
     NAMES,
     Body,
-    Digest,
     ExactText,
     Json,
     TupleId,
@@ -387,15 +387,17 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         removal: Executable,
         where: Sequence[ColumnElement[bool]],
         values: Mapping[str, Any],
-        entries: NewEntries,
+        entries: NewEntries | None,
     ) -> int:
         """One statement: rows that have changed meanwhile are looked at once."""
+        if entries is None:
+            return super().remove_with_entries(connection, removal, where, values, None)
         removing = entries.inserts.removing(delete(entries.inserts.live).where(*where))
         return connection.execute(removing, {**values, **entries.values}).rowcount
 
     @override
     def sha256(self, body: ColumnElement[bytes]) -> ColumnElement[bytes]:
-        return func.sha256(body, type_=Digest())
+        return func.sha256(body, type_=DIGEST)
 
     @override
     def among(self, column: ColumnElement[str], name: str) -> ColumnElement[bool]:

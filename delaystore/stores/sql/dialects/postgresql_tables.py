@@ -17,6 +17,7 @@ from sqlalchemy import (
     Connection,
     Executable,
     Interval,
+    MetaData,
     Table,
     Text,
     case,
@@ -175,6 +176,9 @@ _AHEAD: Final = 3
 """Partitions that are made ahead of their time."""
 _PARTITION_WAIT: Final = 0.05
 """Seconds for which all who use the history may have to wait behind a change of its partitions."""
+_SMALL_DEFAULT: Final = 8 * 2**20
+"""Bytes of a default partition beside which others are made."""
+_IS_LARGE: Final = text("SELECT pg_relation_size(to_regclass(:table)) > :most")
 _EPOCH: Final = datetime(1970, 1, 5, tzinfo=UTC)
 """A Monday."""
 _THERE_ALREADY: Final = frozenset({"42P07", "42P17", "42P01", "23514"})
@@ -211,15 +215,9 @@ class PostgreSqlTables(StoreDialect, BulkTables):
 
     @override
     @contextmanager
-    def brief_wait(self, connection: Connection, seconds: float) -> Iterator[None]:
-        """Restores the caller's own limit, which would otherwise be ours until its transaction ends."""
-        with self.savepoint(connection), limited_lock_wait(connection, milliseconds(seconds)):
-            yield
-
-    @override
-    @contextmanager
-    def brief_savepoint(self, connection: Connection, seconds: float) -> Iterator[None]:
-        with self.savepoint(connection), limited_lock_wait(connection, milliseconds(seconds), exactly=True):
+    def brief_wait(self, connection: Connection, seconds: float, *, exactly: bool = False) -> Iterator[None]:
+        """Restores the session's own limit, which would otherwise be ours until its transaction ends."""
+        with self.savepoint(connection), limited_lock_wait(connection, milliseconds(seconds), exactly=exactly):
             yield
 
     @override
@@ -228,7 +226,7 @@ class PostgreSqlTables(StoreDialect, BulkTables):
         deadline = time.monotonic() + _ALTER_TIMEOUT
         while True:
             try:
-                with self.brief_savepoint(connection, _ALTER_WAIT):
+                with self.brief_wait(connection, _ALTER_WAIT, exactly=True):
                     return alter()
             except DBAPIError as error:
                 if self.fault(error) is not Fault.LOCKED:
@@ -287,7 +285,13 @@ class PostgreSqlTables(StoreDialect, BulkTables):
         parent, default = (quoted(quoted_table(name, table.schema)) for name in (history, partition_name("default")))
         execute_as_it_stands(connection, f"CREATE TABLE IF NOT EXISTS {default} PARTITION OF {parent} DEFAULT")
         given = {"DELETE": "SELECT, INSERT, DELETE", "INSERT": "INSERT", "UPDATE": "INSERT", "SELECT": "SELECT"}
-        _grant(connection, [quoted_table(history, table.schema)], table, given)
+        tables = [quoted_table(name, table.schema) for name in (history, partition_name("default"))]
+        _grant(connection, tables, table, given)
+
+    @override
+    def without_dated_partitions(self, history: Table, partition_name: Callable[[str], str]) -> Table:
+        """The default partition."""
+        return history.to_metadata(MetaData(), name=partition_name("default"))
 
     @override
     def partition_history(
@@ -307,29 +311,37 @@ class PostgreSqlTables(StoreDialect, BulkTables):
             for name, ends in found:
                 if ends <= now - kept:
                     self._at_once(connection, f"DROP TABLE {name}")
+            default = quoted(quoted_table(partition_name("default"), history.schema))
+            if connection.execute(_IS_LARGE, {"table": default, "most": _SMALL_DEFAULT}).scalar():
+                connection.rollback()
+                return  # PostgreSQL would read all of it for each new partition, and removals would wait
             while end < now + _AHEAD * span:
                 begin = max(end, _floored(now, span))
                 end = _floored(begin, span) + span
                 made = quoted(quoted_table(partition_name(f"{begin:%Y%m%d%H%M}"), history.schema))
                 bounds = f"FROM ('{begin.isoformat()}') TO ('{end.isoformat()}')"
                 statement = f"CREATE TABLE {made} PARTITION OF {quoted(history)} FOR VALUES {bounds}"
-                self._at_once(connection, statement)
+                if not self._at_once(connection, statement):
+                    return  # the next call tries this one again, so that there is no gap
         except DBAPIError as error:
             connection.rollback()
             if self.fault(error) is not Fault.PERMISSION:
                 raise
             log.debug("%s gets no partitions, as this role is not its owner", history.fullname)
 
-    def _at_once(self, connection: Connection, statement: str) -> None:
-        """Execute and commit a change of partitions, unless others use them, or have just made it."""
+    def _at_once(self, connection: Connection, statement: str) -> bool:
+        """Execute and commit a change of partitions, unless others have just made it; False: others use the history."""
         try:
-            with self.brief_savepoint(connection, _PARTITION_WAIT):
+            with self.brief_wait(connection, _PARTITION_WAIT, exactly=True):
                 execute_as_it_stands(connection, statement)
             connection.commit()
         except DBAPIError as error:
             connection.rollback()
-            if self.fault(error) is not Fault.LOCKED and code_of(error) not in _THERE_ALREADY:
+            if self.fault(error) is Fault.LOCKED:
+                return False
+            if code_of(error) not in _THERE_ALREADY:
                 raise
+        return True
 
     @override
     def alter_partitions(self, connection: Connection, table: Table, partitions: Sequence[str]) -> None:

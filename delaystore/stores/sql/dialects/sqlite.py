@@ -44,7 +44,7 @@ from delaystore.errors import StorePermissionError, StoreUnavailableError
 from delaystore.message import LATEST_DUE_TIME
 from delaystore.processes import hold_off, let_go, pause
 from delaystore.stores.sql._history import NewEntries
-from delaystore.stores.sql.codec import MESSAGE_KEY, Digest, JsonList, UtcDateTime
+from delaystore.stores.sql.codec import DIGEST, MESSAGE_KEY, JsonList, UtcDateTime
 from delaystore.stores.sql.dialects.base import (
     Claiming,
     KeyUpserts,
@@ -274,7 +274,7 @@ class SqliteDialect(StoreDialect, KeyUpserts):
 
     @override
     def sha256(self, body: ColumnElement[bytes]) -> ColumnElement[bytes]:
-        return func.delaystore_sha256(body, type_=Digest())
+        return func.delaystore_sha256(body, type_=DIGEST)
 
     @override
     def insert(self, table: Table) -> Insert:

@@ -1,6 +1,6 @@
 """The history: whether it is kept, its entries, and its clean-up."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -42,6 +42,8 @@ class HistoryQueries(OperatorQueries):
             wanted = None if before is None else HistorySetting(before.kept, None)
         else:
             since = None if before is None else before.since
+            if before is not None and since is not None and before.kept < kept:
+                since = max(since, bound.now() - before.kept)  # older entries are deleted already
             wanted = HistorySetting(kept, since or bound.now() + timedelta(seconds=ASKED_AGAIN))
         if wanted != before and wanted is not None:
             self.begin_writing()
@@ -56,13 +58,14 @@ class HistoryQueries(OperatorQueries):
         with translated_errors():
             sizes = self._dialect.sizes(self._bound.connection, self._tables.history)
         rows = [each.rows for each in sizes if each.rows is not None]
+        entries = sum(rows) if len(rows) == len(sizes) else None
         is_own = not self._dialect.is_file  # SQLite knows the size of the whole file alone
         size = sum(each.data_bytes + (each.index_bytes or 0) for each in sizes) if is_own else None
         kept = None if setting is None or setting.since is None else setting.kept
         since = None if setting is None else setting.since
         if kept is not None and since is not None:
             since = max(since, self._bound.now() - kept)
-        return HistoryStatus(kept=kept, since=since, entries=sum(rows) if rows else None, size=size)
+        return HistoryStatus(kept=kept, since=since, entries=entries, size=size)
 
     def history(self, wanted: HistoryFilter, *, after: Position | None = None, limit: int = 100) -> HistoryPage:
         """See `StoreWithHistory.history`."""
@@ -112,20 +115,25 @@ class HistoryQueries(OperatorQueries):
         setting = self._setting()
         if setting is None:
             return 0
-        ended_at, message_id = self._order
-        is_old = ended_at < self._bound.now() - setting.kept
-        oldest = select(ended_at, message_id).where(is_old).order_by(ended_at, message_id)
+        table = self._dialect.without_dated_partitions(self._tables.history, self._partition_name)
+        order: list[ColumnElement[Any]] = [table.c.ended_at, table.c.message_id]
+        is_old = table.c.ended_at < self._bound.now() - setting.kept
+        oldest = select(*order).where(is_old).order_by(*order)
         row = self._execute(oldest.offset(at_most - 1).limit(1)).first()
-        up_to = [] if row is None else [self._dialect.up_to(self._order, values_of(self._order, _position(row)))]
-        return self._execute(delete(self._tables.history).where(is_old, *up_to)).rowcount
+        up_to = [] if row is None else [self._dialect.up_to(order, values_of(order, _position(row)))]
+        return self._execute(delete(table).where(is_old, *up_to)).rowcount
 
     def partition(self) -> None:
         """Make and drop partitions, where the database has some; commits."""
         bound, setting = self._bound, self._setting()
         if setting is not None:
-            name = partial(history_partition_name, self._sql.table.name, dialect=self._dialect)
+            history, name = self._tables.history, self._partition_name
             with translated_errors():
-                self._dialect.partition_history(bound.connection, self._tables.history, name, bound.now(), setting.kept)
+                self._dialect.partition_history(bound.connection, history, name, bound.now(), setting.kept)
+
+    @property
+    def _partition_name(self) -> Callable[[str], str]:
+        return partial(history_partition_name, self._sql.table.name, dialect=self._dialect)
 
     def _put(self, setting: HistorySetting) -> None:
         settings, connection = self._tables.settings, self._bound.connection

@@ -17,6 +17,7 @@ from delaystore.stores.operable import STEP, StoreWithLoads
 from delaystore.stores.records import Activity, DispatcherRecord, IngressRecord
 from delaystore.stores.shared import check_number, in_transaction
 from delaystore.stores.sql import setup
+from delaystore.stores.sql._parts import StoreParts
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.operating._destinations import DestinationQueries, Parking
 from delaystore.stores.sql.operating._reports import DispatcherReports, IngressReports
@@ -40,6 +41,10 @@ class OperableSqlStore(StoreWithLoads, StoreWithHistory):
     _is_operable = False
     _ask_from = 0.0
     _next_clean_up = 0.0
+
+    @property
+    @abstractmethod
+    def _parts(self) -> StoreParts: ...
 
     @abstractmethod
     def _one_call(self) -> AbstractContextManager[BoundParts]: ...
@@ -104,6 +109,11 @@ class OperableSqlStore(StoreWithLoads, StoreWithHistory):
         with self._one_call() as bound:
             HistoryQueries(bound).keep_history(kept)
         self.partition_history()
+
+    @property
+    @override
+    def makes_entries(self) -> bool:
+        return not self._parts.history.is_refused
 
     def partition_history(self) -> None:
         """Make the next partitions of the history, and drop those of entries that were kept long enough."""

@@ -5,7 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from delaystore.stores.sql.codec import INNODB, Digest, ExactText, Json, UtcDateTime
+from delaystore.stores.sql.codec import DIGEST, INNODB, ExactText, Json, UtcDateTime
 
 revision = "0007"
 down_revision = "0006"
@@ -63,6 +63,6 @@ def _history() -> list[sa.Column[Any]]:
         sa.Column("attempts", sa.Integer, nullable=False),
         sa.Column("ending", ExactText(20), nullable=False),
         sa.Column("ended_by", ExactText(255)),
-        sa.Column("body_hash", Digest),
+        sa.Column("body_hash", DIGEST),
         sa.Column("failures", Json),
     ]
