@@ -28,7 +28,7 @@ from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores.abc import REJECT, Page, StoreStatus, WakeUpCallback, WakeUpSubscription
 from delaystore.stores.operable import AuditedKeyedStore
 from delaystore.stores.records import Change
-from delaystore.stores.shared import ClaimsInBatches, in_transaction, key_of, without_keys
+from delaystore.stores.shared import ClaimsInBatches, in_transaction, without_keys
 from delaystore.stores.sql import comparison, setup
 from delaystore.stores.sql._claims import DueScan, Leases
 from delaystore.stores.sql._enlisted import EnlistedSqlStore, SameDatabase
@@ -379,14 +379,18 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         return self._unless_claimed(attempt)
 
     @contextmanager
-    def _conflicts_as_use(self, message: DelayedMessage) -> Iterator[None]:
-        """Raise KeyInUseError for a deadlock about a message with a key: it is then stored again."""
+    def _conflicts_as_use(self, *first: DelayedMessage) -> Iterator[None]:
+        """Raise the error of a claimed message for a deadlock, so that messages, the `first` among them, are stored
+        again.
+        """
         try:
             yield
         except DBAPIError as error:
             if self._dialect.fault(error) is not Fault.CONFLICT:
                 raise
-            raise KeyInUseError(key_of(message)) from None
+            if first[0].key is not None:
+                raise KeyInUseError(first[0].key) from None
+            raise MessageBeingDispatchedError([first[0].message_id]) from None
 
     # a claim by row lock ends with its call, so dispatchers claim inside `transaction()`
     message_id_of = in_transaction(BoundSqlStore.message_id_of, opened_by="_one_call")
@@ -445,8 +449,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         all_of_them = Messages(messages, AT_ONCE)
 
         def write() -> Mapping[str, str]:
-            keyed = next((each for each in all_of_them.first if each.key is not None), None)
-            with self._one_call() as bound, nullcontext() if keyed is None else self._conflicts_as_use(keyed):
+            with self._one_call() as bound, self._conflicts_as_use(*all_of_them.first[:1]):
                 return bound.place_new(all_of_them, rule, change, alone=True)
 
         return self._unless_claimed(write, all_of_them)
