@@ -89,10 +89,15 @@ class HistoryQueries(OperatorQueries):
                 self._is_up_to,
             )
             conditions, end = [*walked.conditions, *self._of_columns(wanted)], walked.end
-        table, loads = self._tables.history, self._tables.loads
-        joined = table.outerjoin(loads, table.c[LOAD] == loads.c.number)
-        found = select(table, loads.c.load_id).select_from(joined).where(*conditions)
-        rows = self._execute(found.order_by(*newest).limit(limit + 1)).all()
+        chosen, loads = select(self._tables.history).where(*conditions), self._tables.loads
+        if wanted.message_id is not None or wanted.key is not None:
+            # A fence: PostgreSQL would otherwise walk the index by time, which has the order, to find few entries.
+            found = chosen.offset(0).subquery("found")
+        else:
+            found = chosen.order_by(*newest).limit(limit + 1).subquery("found")
+        joined = found.outerjoin(loads, found.c[LOAD] == loads.c.number)
+        shown = select(found, loads.c.load_id).select_from(joined)
+        rows = self._execute(shown.order_by(found.c.ended_at.desc(), found.c.message_id.desc()).limit(limit + 1)).all()
         if len(rows) > limit:
             rows = rows[:limit]
             end = _position(rows[-1])
