@@ -33,6 +33,7 @@ from delaystore.cli._signals import stopped_by, when_reached
 from delaystore.errors import (
     ConfigurationError,
     InvalidMessageError,
+    StoreError,
     StoreUnavailableError,
     TransportSetupError,
     TransportUnansweredError,
@@ -193,6 +194,10 @@ def dispatch(
             if once:
                 stopping.finishes = True
                 what, done = "done", dispatcher.dispatch_due()
+                try:
+                    dispatcher.clean_up()
+                except StoreError as error:  # the messages are delivered
+                    print_note(f"warning: cannot delete old entries: {error}")
             else:
                 print_note(f"dispatching for endpoint {name!r}")
                 dispatcher.run()

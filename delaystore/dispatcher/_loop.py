@@ -141,6 +141,23 @@ LONGEST_END: Final = 5.0
 """Seconds that the end waits for the threads beside the passes."""
 
 
+def forget_old(context: DispatchContext) -> bool:
+    """Delete some old entries of the audit trail and the history; whether there may be more. Raises store errors."""
+    store = context.operability.found
+    if store is None:
+        return False
+    with context.store_calls.call("deleting old audit entries"):
+        has_more = store.forget_before(store.now() - context.settings.retention) > 0
+    if not isinstance(store, StoreWithHistory):
+        return has_more
+    until = time.monotonic() + FORGET_FOR
+    while time.monotonic() < until:
+        with context.store_calls.call("deleting old entries of the history"):
+            if not store.forget_history():
+                return has_more
+    return True
+
+
 class DispatchLoop:
     """One run of the loop, from start to stop, in the thread that calls `run`.
 
@@ -255,26 +272,10 @@ class DispatchLoop:
             return
         self._forget_at = time.monotonic() + CLEAN_UP_EVERY
         try:
-            if self._forget_old():
+            if forget_old(self._context):
                 self._forget_at = time.monotonic() + FORGET_AGAIN
         except DelaystoreError as error:
             logger.warning("cannot delete old entries: %s; will retry in %.0f s", error, CLEAN_UP_EVERY)
-
-    def _forget_old(self) -> bool:
-        """Delete some of the entries older than `retention`; whether there may be more."""
-        store = self._context.operability.found
-        if store is None:
-            return False
-        with self._context.store_calls.call("deleting old audit entries"):
-            has_more = store.forget_before(store.now() - self._context.settings.retention) > 0
-        if not isinstance(store, StoreWithHistory):
-            return has_more
-        until = time.monotonic() + FORGET_FOR
-        while time.monotonic() < until:
-            with self._context.store_calls.call("deleting old entries of the history"):
-                if not store.forget_history():
-                    return has_more
-        return True
 
     def _rest(self, result: PassResult) -> None:
         """Sleep until a message is due; briefly, if other dispatchers have claimed all that are due now."""

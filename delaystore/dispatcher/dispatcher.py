@@ -8,7 +8,7 @@ from typing import Any, Final
 from delaystore.calls import in_background
 from delaystore.dispatcher._background import DispatcherHeartbeats, unpark_resuming
 from delaystore.dispatcher._context import DispatchContext, WakeUp
-from delaystore.dispatcher._loop import DispatchLoop
+from delaystore.dispatcher._loop import DispatchLoop, forget_old
 from delaystore.dispatcher._passes import DispatchPass
 from delaystore.dispatcher.health import STATUS_TIMEOUT, DispatchReport, Health, StatusCheck, with_counts
 from delaystore.dispatcher.observer import DispatchObserver
@@ -210,6 +210,20 @@ class Dispatcher:
         if not (self._is_running() or self._context.activity.is_empty):  # the heartbeats of a loop report it
             DispatcherHeartbeats(self._context, self._name, self._known_as).report_once()
         return total
+
+    def clean_up(self) -> None:
+        """Delete old entries of the audit trail and the history: for cron, after `dispatch_due`.
+
+        A running dispatcher does it by itself, once a minute.
+
+        Raises:
+            StoreError: The store fails.
+
+        """
+        with self._context.store_calls.call("cleaning up"):
+            self._store.clean_up()
+        while forget_old(self._context):
+            pass
 
     def wake_up(self, due_time: datetime | None = None) -> None:
         """Begin a pass, since a message was stored. Cheap; does nothing unless running.

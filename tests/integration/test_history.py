@@ -32,6 +32,7 @@ from delaystore.testing import RecordingTransport, SettableClock
 from delaystore.transports.abc import Outcome, OutcomeKind
 from delaystore.transports.sql_queue import SqlQueueTransport
 from tests.dispatching import running, wait_until
+from tests.integration.cli import CommandLine
 from tests.integration.loading import load, rows
 from tests.integration.sql_stores import connected, execute, message, opened, query, url_for
 from tests.servers import PostgreSQLDatabases
@@ -262,6 +263,20 @@ def test_a_row_that_holds_no_message_has_an_entry(store: SqlDelayedMessageStore)
         connection.execute(text("UPDATE sales_delayed SET headers = 'no JSON'"))
     a_dispatcher(store, RecordingTransport()).dispatch_due()
     assert endings(store) == {"a": Ending.FAILED}
+
+
+def test_old_entries_are_deleted_after_a_run_of_cron(
+    store: SqlDelayedMessageStore, database_url: str, run: CommandLine
+) -> None:
+    store.keep_history(DAY)
+    store.store_many([message(store.now(), -1, "old"), message(store.now(), -1, "young", destination="young")])
+    with store.transaction() as transaction:
+        due = {each.message_id: each for each in transaction.fetch_due(store.now(), 5)}
+        transaction.remove_ended([due["old"]], Ending.DELIVERED, store.now() - 2 * DAY)
+        transaction.remove_ended([due["young"]], Ending.DELIVERED, store.now() - HOUR)
+    dispatched = run("dispatch", "--once", "--store", database_url, "--transport", database_url, "--endpoint", "sales")
+    assert dispatched.code == 0, dispatched.err
+    assert list(entries(store)) == ["young"]
 
 
 def test_a_rare_entry_is_found_behind_many_others(store: SqlDelayedMessageStore) -> None:
