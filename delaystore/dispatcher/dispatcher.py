@@ -214,7 +214,7 @@ class Dispatcher:
     def clean_up(self) -> None:
         """Delete old entries of the audit trail and the history: for cron, after `dispatch_due`.
 
-        A running dispatcher does it by itself, once a minute.
+        A running dispatcher does it once a minute, without this call.
 
         Raises:
             StoreError: The store fails.
