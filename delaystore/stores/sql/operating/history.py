@@ -48,6 +48,7 @@ class HistoryQueries(OperatorQueries):
         if wanted != before and wanted is not None:
             self.begin_writing()
             self._put(wanted)
+            wanted = self._setting()
         bound.parts.history.note(wanted)
 
     def history_status(self) -> HistoryStatus:
@@ -149,8 +150,8 @@ class HistoryQueries(OperatorQueries):
             try:
                 with self._dialect.savepoint(connection):
                     connection.execute(insert(settings), {"name": HISTORY, "value": setting.text()})
-            except IntegrityError:  # dispatchers that start at the same time do this at the same time
-                connection.execute(changing)
+            except IntegrityError:  # another dispatcher, which starts at the same time, has just done it
+                return
 
     @property
     def _order(self) -> list[ColumnElement[Any]]:
