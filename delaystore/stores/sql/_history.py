@@ -44,6 +44,7 @@ class EntryInserts:
         self, live: Table, history: Table, due_time: ColumnElement[datetime], body_hash: ColumnElement[bytes]
     ) -> None:
         self.live, self._history, self._due_time, self._body_hash = live, history, due_time, body_hash
+        self._last: tuple[Sequence[ColumnElement[bool]], Insert] = ((), insert(history))
 
     @memoized_property
     def columns(self) -> Sequence[ColumnElement[Any]]:
@@ -61,8 +62,15 @@ class EntryInserts:
         ]
 
     def from_rows(self, *where: ColumnElement[bool]) -> Insert:
-        """Insert entries of rows that are about to be removed, and that no other session can change meanwhile."""
-        return self._insert(select(*self.columns).where(*where).subquery("leaving"))
+        """Insert entries of rows that are about to be removed, and that no other session can change meanwhile.
+
+        The last statement is kept: to build it takes longer than to run it.
+        """
+        conditions, statement = self._last
+        if len(conditions) != len(where) or any(one is not other for one, other in zip(conditions, where, strict=True)):
+            statement = self._insert(select(*self.columns).where(*where).subquery("leaving"))
+            self._last = where, statement
+        return statement
 
     def of_removed(self, removed: CTE) -> CTE:
         """Insert entries of removed rows, by a statement that returns `columns`."""
