@@ -11,7 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from delaystore.errors import DuplicateMessageError
 from delaystore.filters import MessageFilter, Shift
-from delaystore.message import LATEST_DUE_TIME, PARKED, DelayedMessage, FailedAttempt, new_message_id
+from delaystore.message import (
+    LATEST_DUE_TIME,
+    PARKED,
+    DelayedMessage,
+    FailedAttempt,
+    are_same_time,
+    new_message_id,
+)
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore
@@ -343,13 +350,17 @@ class OperableMachine(StoreMachine):
 
     @rule(name=NAMES, by=SHIFTS)
     def shift(self, name: str, by: Shift) -> None:
-        """`shift`."""
-        self.both(lambda store: as_operable(store).shift(name, by))
+        """`shift`, of a message whose marks a store can tell from its due time: stores mark it more or less often."""
+        message = self.model.get(name)
+        if message is None or are_same_time(message.due_time, message.next_attempt):
+            self.both(lambda store: as_operable(store).shift(name, by))
 
     @rule(wanted=WANTED, cancels=st.booleans(), by=st.none() | SHIFTS, examine=st.sampled_from([1, 3, ALL]))
     def operate(self, wanted: MessageFilter, cancels: bool, by: Shift | None, examine: int) -> None:
         """An operation, to its end. Where two would get the same next attempt, it changes nothing."""
         matching = search_all(as_operable(self.model), wanted)
+        if by is not None and not all(are_same_time(each.due_time, each.next_attempt) for each in matching):
+            return  # see `shift`
         if not cancels and by is None and len(matching) > 1:
             return
         operation = Operation(
