@@ -31,7 +31,7 @@ def with_and_without(arena: Arena) -> Iterator[Mapping[str, Bench]]:
 
 
 def check_entries(bench: Bench, count: int) -> None:
-    """RuntimeError unless the history has so many entries, counted one by one."""
+    """Count the entries of the history; another number than expected raises RuntimeError."""
     query = sql.SQL("SELECT count(*) FROM {}").format(_table(bench))
     found = bench.database.execute(query).fetchall()[0][0]
     if found != count:
@@ -57,7 +57,7 @@ class FilledHistory:
         bench.settle()
 
     def look_up(self, count: int, *, existing: bool) -> Sequence[float]:
-        """Look up so many ids, all different, that have an entry or have none; the seconds that each took."""
+        """Look up different ids, which have an entry or have none; return the seconds of each lookup."""
         seconds = []
         for message_id in self._sample(count, existing=existing):
             began = time.perf_counter()

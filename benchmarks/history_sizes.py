@@ -72,7 +72,7 @@ def _sizes(url: str, count: int, *, in_order: bool) -> tuple[float, float]:
 
 
 def _remove(url: str, count: int, *, in_order: bool) -> None:
-    """Make a store with a history, store so many messages, and remove them as delivered."""
+    """Make a store with a history, store `count` messages, and remove them as delivered."""
     store = SqlDelayedMessageStore(url)
     store.initialize("sizes", TransactionMode.RECEIVE_ONLY)
     store.setup_infrastructure()

@@ -243,6 +243,10 @@ class Ending(StrEnum):
 
 REMOVED: Final = (Ending.CANCELLED, Ending.REPLACED, Ending.FAILED, Ending.EXPIRED)
 """How messages leave without a delivery; loads count these."""
+DELIVERED: Final = (Ending.DELIVERED, Ending.HANDED_OVER)
+"""The endings of messages that RabbitMQ has confirmed."""
+ATTEMPTED: Final = (Ending.DELIVERED, Ending.FAILED)
+"""The endings that come with an attempt which the message's failures do not count yet."""
 
 
 _PAUSED_LOAD: Final = "\x01load "

@@ -1,4 +1,4 @@
-"""A program that stores, cancels, reschedules and replaces messages, made to be killed; it writes down what it does.
+"""A program that stores, cancels, reschedules and replaces messages, made to be killed; it notes each call in a file.
 
 `python -m tests.faults.history_program URL FOLDER`; SIGTERM ends it in good order. No id is used for two messages.
 """

@@ -27,7 +27,7 @@ def is_unknown(answer: str | None) -> bool:
 
 @dataclass
 class Message:
-    """What is known of a message_id: of the call that stores it, and of the end.
+    """A message of the program: the call that stores it, and its end.
 
     `targets`: what calls that cancel it name: its id, its key, or the prefix of its group.
     """

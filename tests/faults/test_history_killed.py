@@ -1,4 +1,4 @@
-"""Programs, dispatchers and connections are killed while a history is kept, which is compared with what they wrote."""
+"""Kill programs, dispatchers and connections; compare the delivery history with the notes of the programs."""
 
 import random
 import signal

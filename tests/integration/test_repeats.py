@@ -100,7 +100,9 @@ def test_a_delivered_message_is_rejected(kept: Store) -> None:
     assert delivery.message_ids("") == ["cancelled", "new"], "nothing was replaced"
     if isinstance(kept, SqlDelayedMessageStore):
         assert kept.changes() == [], "no entry of a replacement that was undone"
-    assert delivery.send("billing", b"", delay=60, message_id="gone") == "gone", "as ever, unless it is asked for"
+    assert delivery.send("billing", b"", delay=60, message_id="gone") == "gone", (
+        "without if_delivered, a repeat is stored"
+    )
 
 
 def test_one_delivered_message_refuses_all_of_a_batch(kept: Store) -> None:

@@ -35,7 +35,7 @@ _SECONDS_OF_A_WEEK = 7 * 86_400
 
 
 def fill(url: str) -> None:
-    """Store what waits: by day more than by night, and sooner more than later. A history is kept."""
+    """Store messages, most of them due soon and by day, and keep a history."""
     store = SqlDelayedMessageStore(url)
     with DelayedDelivery("sales", store) as delivery:
         delivery.prepare()

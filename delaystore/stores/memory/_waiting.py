@@ -13,6 +13,8 @@ from delaystore.message import PARKED, DelayedMessage, marked, moved, unmarked, 
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.history import HistoryEntry
 from delaystore.stores.records import (
+    ATTEMPTED,
+    DELIVERED,
     Activity,
     Allowance,
     AuditEntry,
@@ -140,8 +142,7 @@ class MemoryHistory:
 
     def delivered(self, message_ids: Collection[str]) -> Collection[str]:
         """See `StoreWithHistory.delivered_ids`."""
-        delivered = (Ending.DELIVERED, Ending.HANDED_OVER)
-        known = {each.message_id for each in self.entries if each.ending in delivered}
+        known = {each.message_id for each in self.entries if each.ending in DELIVERED}
         return () if self.since is None else known.intersection(message_ids)
 
     def made_of(
@@ -150,7 +151,7 @@ class MemoryHistory:
         """The entry of a message that leaves; none, where no history is kept."""
         if self.since is None:
             return ()
-        due_time, is_tried = unmarked(message), ending in (Ending.DELIVERED, Ending.FAILED)
+        due_time, is_tried = unmarked(message), ending in ATTEMPTED
         if ending is Ending.DELIVERED and due_time > at:
             ending = Ending.HANDED_OVER
         entry = HistoryEntry(

@@ -24,12 +24,10 @@ from sqlalchemy import (
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.util import memoized_property
 
-from delaystore.stores.records import Ending
+from delaystore.stores.records import ATTEMPTED, Ending
 from delaystore.stores.sql.codec import FAILURES, FAILURES_OF, LOAD, MESSAGE_KEY, ExactText, UtcDateTime
 from delaystore.stores.sql.faults import escaped
 
-_TRIED: Final = frozenset({Ending.DELIVERED, Ending.FAILED})
-"""How messages end with an attempt that is not among the failures of their row."""
 _ENDING: Final = ExactText(20)
 
 
@@ -129,5 +127,5 @@ class NewEntries:
             "history_ending": self.ending.value,
             "history_at": self.at,
             "history_by": self.by,
-            "history_attempts": int(self.ending in _TRIED),
+            "history_attempts": int(self.ending in ATTEMPTED),
         }

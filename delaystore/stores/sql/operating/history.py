@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import ColumnElement, Table, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
@@ -18,7 +18,7 @@ from delaystore.stores.history import (
     HistoryStatus,
 )
 from delaystore.stores.operable import EXAMINED, STEP
-from delaystore.stores.records import Ending
+from delaystore.stores.records import DELIVERED, Ending
 from delaystore.stores.shared import check_number
 from delaystore.stores.sql import setup
 from delaystore.stores.sql._parts import ASKED_AGAIN, HISTORY, HistorySetting
@@ -27,8 +27,6 @@ from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.operating._search import OperatorQueries, values_of, walk
 from delaystore.stores.sql.rows import time_or_earliest
 from delaystore.stores.sql.urls import history_partition_name
-
-_DELIVERED: Final = (Ending.DELIVERED.value, Ending.HANDED_OVER.value)
 
 
 class HistoryQueries(OperatorQueries):
@@ -200,7 +198,7 @@ class HistoryQueries(OperatorQueries):
 
 def is_delivered(history: Table) -> ColumnElement[bool]:
     """Whether an entry is of a message that was delivered, or handed over to a native delay."""
-    return history.c.ending.in_(_DELIVERED)
+    return history.c.ending.in_([ending.value for ending in DELIVERED])
 
 
 def _position(row: Any) -> Position:
