@@ -372,6 +372,48 @@ def test_entries_are_in_the_callers_transaction(store: SqlDelayedMessageStore, d
     assert endings(store) == {"a": Ending.CANCELLED, "c": Ending.REPLACED}
 
 
+@pytest.mark.parametrize("seconds", [60, 3600])
+def test_a_message_that_another_transaction_was_storing_has_an_entry_when_it_is_replaced(
+    store: SqlDelayedMessageStore, database_url: str, seconds: int
+) -> None:
+    store.keep_history(DAY)
+    with (
+        DelayedDelivery("sales", SqlDelayedMessageStore(database_url)) as delivery,
+        closing(own_connection(database_url)) as own,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        own.cursor().execute("UPDATE sales_delayed SET failure_count = 0 WHERE message_id = 'none'")  # begins
+        delivery.enlist(own).send("billing", b"", delay=seconds, message_id="a", key="k")
+        placed = threads.submit(store.store_keyed, message(store.now(), seconds, "b", key="k"), REPLACE)
+        time.sleep(0.3)  # so that it waits for the key
+        assert not placed.done()
+        own.commit()
+        assert placed.result() == "b"
+    assert endings(store) == {"a": Ending.REPLACED}
+
+
+def test_each_of_many_messages_that_replace_one_another_waits_or_has_an_entry(
+    store: SqlDelayedMessageStore, database_url: str
+) -> None:
+    store.keep_history(DAY)
+    with ExitStack() as stack, ThreadPoolExecutor(4) as threads:
+        stores = [stack.enter_context(opened(database_url)) for _ in range(4)]
+        gate = Barrier(4)
+
+        def send(sender: int) -> None:
+            gate.wait()
+            for number in range(40):
+                new = message(store.now(), 3600 * (1 + number % 2), f"{sender}-{number}", key=f"k{number // 2 % 5}")
+                stores[sender].store_keyed(new, REPLACE)
+
+        list(threads.map(send, range(4)))
+    waiting = {each.message_id for each in store.list(limit=1000).messages}
+    replaced = endings(store)
+    assert len(waiting) == 5
+    assert set(replaced.values()) == {Ending.REPLACED}
+    assert sorted([*waiting, *replaced]) == sorted(f"{sender}-{number}" for sender in range(4) for number in range(40))
+
+
 @pytest.mark.parametrize("own", ["0", "3s", "1min"])
 def test_a_replacement_leaves_the_callers_limit_for_locks(
     postgresql_store: SqlDelayedMessageStore, prepared_postgresql_url: str, own: str

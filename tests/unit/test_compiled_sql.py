@@ -256,7 +256,9 @@ def keyed_statements(statements: Statements) -> Iterator[tuple[str, ClauseElemen
     if isinstance(keyed, OneStatement):
         for on_key in OnKey:
             for is_bounded in (False, True)[: 1 + (on_key is OnKey.DEBOUNCE)]:
-                yield f"keyed: {on_key}{', bounded' * is_bounded}", keyed._statement(on_key, is_bounded)
+                for is_noted in (False, True)[: 1 + (keyed._upserts.notes_replaced and on_key is OnKey.REPLACE)]:
+                    name = f"keyed: {on_key}{', bounded' * is_bounded}{', noted' * is_noted}"
+                    yield name, keyed._statement(on_key, is_bounded, is_noted)
 
 
 def test_the_store(engine: Engine) -> None:

@@ -70,8 +70,8 @@ class EntryInserts:
             self._last = where, statement
         return statement
 
-    def of_removed(self, removed: CTE) -> CTE:
-        """Insert entries of removed rows, by a statement that returns `columns`."""
+    def of_removed(self, removed: FromClause) -> CTE:
+        """Insert entries of rows that another part of the statement removes, whose `columns` it returns."""
         return self._insert(removed).cte("entries")
 
     def removing(self, removal: Delete) -> Insert:

@@ -105,15 +105,22 @@ class Keyed(ABC):
         """Store `message`, or apply `rule`. Raises as `store_keyed`, and the driver's errors.
 
         Its own errors leave the transaction as it was. `entries`: the entry that a replaced message gets in the
-        history; with it, the caller has locked the row that is replaced, where one statement decides.
+        history; None: none.
         """
         with self._explained(message), self._apart(connection):
             return self._place(connection, bounded(message, now, rule), rule, now, entries)
 
-    def place_alone(self, connection: Connection, message: DelayedMessage, rule: KeyRule, now: datetime) -> Placed:
-        """As `place`, on a connection where each statement commits on its own; of MariaDB and MySQL never asked."""
+    def place_alone(
+        self,
+        connection: Connection,
+        message: DelayedMessage,
+        rule: KeyRule,
+        now: datetime,
+        entries: NewEntries | None = None,
+    ) -> Placed:
+        """As `place`, on a connection where each statement commits on its own, as PostgreSQL's may."""
         with self._explained(message):
-            return self._place(connection, bounded(message, now, rule), rule, now)
+            return self._place(connection, bounded(message, now, rule), rule, now, entries)
 
     @abstractmethod
     def place_and_tell(
@@ -124,10 +131,7 @@ class Keyed(ABC):
         now: datetime,
         entries: NewEntries | None = None,
     ) -> Placed:
-        """As `place`, for a rule that replaces, and tell which message was replaced.
-
-        `entries`: the entry that this one gets in the history; None: none.
-        """
+        """As `place`, for a rule that replaces, and tell which message was replaced."""
 
     @contextmanager
     def _explained(self, message: DelayedMessage) -> Iterator[None]:
@@ -172,7 +176,7 @@ class OneStatement(Keyed):
     def __init__(self, sql: Statements, upserts: KeyUpserts, timeout: float) -> None:
         super().__init__(sql, timeout)
         self._upserts = upserts
-        self._statements: dict[tuple[OnKey, bool], Executable] = {}
+        self._statements: dict[tuple[OnKey, bool, bool], Executable] = {}
 
     @memoized_property
     def _lock(self) -> Select[Any]:
@@ -231,21 +235,24 @@ class OneStatement(Keyed):
         now: datetime,
         entries: NewEntries | None = None,
     ) -> Placed:
-        if entries is not None:
-            self._dialect.insert_entries(connection, [self._has_key], {"key": message.key}, entries)
         values: dict[str, Any] = self._new_row(message, now) | {"now": now}
+        is_noted = entries is not None and self._upserts.notes_replaced
+        if entries is not None and is_noted:
+            values |= entries.values
+        elif entries is not None:  # nothing else can write until this transaction ends
+            self._dialect.insert_entries(connection, [self._has_key], {"key": message.key}, entries)
         is_bounded = latest_due_time(now, rule) is not None
         if is_bounded and rule.max_wait is not None:
             values[_MAX_WAIT] = round(rule.max_wait.total_seconds() * 1_000_000)
-        row = connection.execute(self._statement(rule.on_key, is_bounded), values).first()
+        row = connection.execute(self._statement(rule.on_key, is_bounded, is_noted), values).first()
         if row is None or row.message_id is None:
             raise self._refusal(connection, message, rule)
         if row.message_id != message.message_id:
             refuse_duplicate(message, row.message_id, rule)  # what was written to find it changes nothing
         return Placed(row.message_id, row.next_attempt)
 
-    def _statement(self, on_key: OnKey, is_bounded: bool) -> Executable:
-        chosen = (on_key, is_bounded)
+    def _statement(self, on_key: OnKey, is_bounded: bool, is_noted: bool) -> Executable:
+        chosen = (on_key, is_bounded, is_noted)
         if chosen not in self._statements:
             table = self._table
 
@@ -270,14 +277,15 @@ class OneStatement(Keyed):
                 return values, None
 
             names = (*self._sql.names, MESSAGE_KEY, FIRST_SENT)
+            entries = self._sql.entries if is_noted else None
             self._statements[chosen] = self._upserts.insert_keyed(
-                table, self._sql.partitions, names, changes, self.timeout
+                table, self._sql.partitions, names, changes, self.timeout, entries
             )
         return self._statements[chosen]
 
     def _refusal(self, connection: Connection, message: DelayedMessage, rule: KeyRule) -> Exception:
-        """Why nothing was written: the message waits, a dispatcher has the message of its key, or it is in a
-        partition.
+        """Why nothing was written: the message waits, a dispatcher has the message of its key, or another transaction
+        has just stored it, or the message is in a partition.
         """
         key, message_id = key_of(message), message.message_id
         found = self.message_id_of(connection, key)
@@ -286,7 +294,9 @@ class OneStatement(Keyed):
         if self._dialect.bulk is None:
             return KeyInUseError(key)
         waits = connection.execute(self._sql.waits, {"id": message_id}).first() is not None
-        return DuplicateMessageError([message_id]) if waits else MessageBeingStoredError(message_id)
+        if waits:
+            return DuplicateMessageError([message_id])
+        return MessageBeingStoredError(message_id) if found is None else KeyInUseError(key)
 
 
 class LockedRow(Keyed):

@@ -167,9 +167,9 @@ class KnownHistory:
         """Whether this role may not read the setting."""
 
     @property
-    def may_be_kept(self) -> bool:
-        """Whether a history is kept, as far as it is known without a question."""
-        return self._is_kept or time.monotonic() >= self._ask_from
+    def known(self) -> bool | None:
+        """Whether a history is kept; None: that takes a question."""
+        return self._is_kept if time.monotonic() < self._ask_from else None
 
     def is_kept(self, connection: Connection) -> bool:
         """Whether entries are to be made. Asks in a transaction that is open on `connection`, if need be."""

@@ -225,8 +225,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore, Look
         keyed, now = self._parts.keyed_in(self.connection, message), self.now()
         by = None if change is None else change.by
         entries = self.new_entries(Ending.REPLACED, now, by) if rule.replaces else None
-        tells = rule.replaces and (change is not None or entries is not None)
-        place = keyed.place_and_tell if tells else keyed.place
+        place = keyed.place_and_tell if rule.replaces and change is not None else keyed.place
         placed = place(self.connection, message, rule, now, entries)
         if change is not None and placed.replaced is not None:
             self._note([change.of_message(now, placed.replaced, placed.next_attempt, placed.message_id)])

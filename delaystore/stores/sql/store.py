@@ -27,11 +27,12 @@ from delaystore.message import KEY_TIMEOUT, DelayedMessage, KeyRule, Position
 from delaystore.settings import TransactionMode, check_lease
 from delaystore.stores.abc import REJECT, Page, StoreStatus, WakeUpCallback, WakeUpSubscription
 from delaystore.stores.operable import AuditedKeyedStore
-from delaystore.stores.records import Change
+from delaystore.stores.records import Change, Ending
 from delaystore.stores.shared import ClaimsInBatches, in_transaction, without_keys
 from delaystore.stores.sql import comparison, setup
 from delaystore.stores.sql._claims import DueScan, Leases
 from delaystore.stores.sql._enlisted import EnlistedSqlStore, SameDatabase
+from delaystore.stores.sql._history import NewEntries
 from delaystore.stores.sql._keyed import AnswerT, Duplicate, Messages, decided, keyed_of
 from delaystore.stores.sql._listener import PostgreSqlListener, payload_of
 from delaystore.stores.sql._parts import DatabaseClock, KnownHistory, StoreClock, StoreParts, SuppliedClock
@@ -369,8 +370,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         """One transaction, made again while another transaction has the message of the key, or after a deadlock."""
 
         def attempt() -> str:
-            is_noted = change is not None or (rule.replaces and self._parts.history.may_be_kept)
-            placed = None if is_noted else self._place_alone(message, rule)
+            placed = None if change is not None else self._place_alone(message, rule)
             if placed is not None:
                 return placed
             with self._one_call() as bound, self._conflicts_as_use(message):
@@ -544,11 +544,13 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         if singles is None or rule.max_wait is not None:
             return None
         now = self.now()  # before a connection is taken: it may need one itself
-        if message.next_attempt <= now + NOTIFY_WITHIN:
+        is_noted = rule.replaces and parts.history.known
+        if message.next_attempt <= now + NOTIFY_WITHIN or is_noted is None:
             return None
+        entries = NewEntries(parts.statements.entries, Ending.REPLACED, now) if is_noted else None
 
         def place(connection: Connection) -> str:
-            placed = parts.keyed_in(connection, message).place_alone(connection, message, rule, now)
+            placed = parts.keyed_in(connection, message).place_alone(connection, message, rule, now, entries)
             if placed.message_id == message.message_id:
                 parts.scan.search_from_beginning(placed.next_attempt)
             return placed.message_id

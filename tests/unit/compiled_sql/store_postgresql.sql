@@ -312,6 +312,30 @@ FROM before) ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE S
  SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
 FROM before LEFT OUTER JOIN placed ON true
 
+-- # keyed: replace, noted
+WITH before AS
+(SELECT current_setting('lock_timeout') AS value),
+replaced AS
+(SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".message_key AS message_key, "my schema"."sales_delayed".load_number AS load_number, "my schema"."sales_delayed".destination AS destination, CASE WHEN ("my schema"."sales_delayed".due_time = "my schema"."sales_delayed".next_attempt) THEN "my schema"."sales_delayed".due_time WHEN (least("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".due_time + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".next_attempt AND least("my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".due_time) THEN "my schema"."sales_delayed".next_attempt ELSE "my schema"."sales_delayed".due_time END AS due_time, "my schema"."sales_delayed".failure_count AS failure_count, sha256("my schema"."sales_delayed".body) AS body_hash, CASE WHEN ("my schema"."sales_delayed".failures_of = "my schema"."sales_delayed".message_id) THEN "my schema"."sales_delayed".failures END AS failures
+FROM "my schema"."sales_delayed"
+WHERE "my schema"."sales_delayed".message_key = %(message_key)s::VARCHAR COLLATE "C" AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_1
+FROM before) FOR UPDATE),
+placed AS
+(INSERT INTO "my schema"."sales_delayed" (message_id, destination, due_time, next_attempt, failure_count, headers, properties, body, not_after, message_key, first_sent) SELECT %(message_id)s::VARCHAR COLLATE "C" AS anon_2, %(destination)s::VARCHAR COLLATE "C" AS anon_3, %(due_time)s::TIMESTAMP WITH TIME ZONE AS anon_4, %(next_attempt)s::TIMESTAMP WITH TIME ZONE AS anon_5, %(failure_count)s::INTEGER AS anon_6, %(headers)s::VARCHAR AS anon_7, %(properties)s::VARCHAR AS anon_8, %(body)s AS anon_9, %(not_after)s::TIMESTAMP WITH TIME ZONE AS anon_10, %(message_key)s::VARCHAR COLLATE "C" AS anon_11, %(first_sent)s::TIMESTAMP WITH TIME ZONE AS anon_12
+WHERE NOT (EXISTS (SELECT *
+FROM "my schema"."sales_delayed_shelves"
+WHERE "my schema"."sales_delayed_shelves".message_id = %(message_id)s::VARCHAR COLLATE "C")) AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_1
+FROM before) AND (SELECT count(*) AS count_1
+FROM replaced) >= %(param_3)s::INTEGER ON CONFLICT (message_key) WHERE message_key IS NOT NULL DO UPDATE SET message_id = excluded.message_id, destination = excluded.destination, due_time = CASE WHEN ("my schema"."sales_delayed".message_id = excluded.message_id) THEN CASE WHEN ("my schema"."sales_delayed".due_time <= excluded.due_time AND least(excluded.due_time, "my schema"."sales_delayed".due_time + 999 * INTERVAL '1 microsecond') = excluded.due_time) THEN CASE WHEN ("my schema"."sales_delayed".due_time > %(param_4)s::TIMESTAMP WITH TIME ZONE) THEN "my schema"."sales_delayed".due_time - INTERVAL '1 microsecond' ELSE %(param_5)s::TIMESTAMP WITH TIME ZONE END ELSE excluded.due_time END ELSE excluded.due_time END, next_attempt = excluded.next_attempt, failure_count = excluded.failure_count, headers = excluded.headers, properties = excluded.properties, body = excluded.body, first_sent = excluded.first_sent, not_after = excluded.not_after WHERE EXISTS (SELECT *
+FROM replaced) RETURNING "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".next_attempt),
+entries AS
+(INSERT INTO "my schema"."sales_delayed_history" (message_id, message_key, load_number, destination, due_time, ended_at, attempts, ending, ended_by, body_hash, failures) SELECT leaving.message_id AS message_id, leaving.message_key AS message_key, leaving.load_number AS load_number, leaving.destination AS destination, leaving.due_time AS due_time, %(history_at)s::TIMESTAMP WITH TIME ZONE AS ended_at, leaving.failure_count + %(history_attempts)s::INTEGER AS attempts, CASE WHEN (%(history_ending)s::VARCHAR COLLATE "C" = %(param_1)s::VARCHAR COLLATE "C" AND leaving.due_time > %(history_at)s::TIMESTAMP WITH TIME ZONE) THEN %(param_2)s::VARCHAR COLLATE "C" ELSE %(history_ending)s::VARCHAR COLLATE "C" END AS ending, %(history_by)s::VARCHAR COLLATE "C" AS ended_by, leaving.body_hash AS body_hash, leaving.failures AS failures
+FROM (SELECT replaced.message_id AS message_id, replaced.message_key AS message_key, replaced.load_number AS load_number, replaced.destination AS destination, replaced.due_time AS due_time, replaced.failure_count AS failure_count, replaced.body_hash AS body_hash, replaced.failures AS failures
+FROM replaced JOIN placed ON true) AS leaving)
+ SELECT placed.message_id, placed.next_attempt, set_config('lock_timeout', before.value, true) AS set_config_1
+FROM before LEFT OUTER JOIN placed ON true
+-- {'param_1': 'delivered', 'param_2': 'handed-over', 'param_3': 0}
+
 -- # keyed: debounce
 WITH before AS
 (SELECT current_setting('lock_timeout') AS value),

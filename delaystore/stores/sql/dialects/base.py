@@ -280,6 +280,9 @@ class CandidateRows(ABC):
 class KeyUpserts(ABC):
     """Keys where claims are row locks or leases: one statement decides."""
 
+    notes_replaced: ClassVar[bool] = False
+    """Whether that statement can also insert the entry of the message that it replaces."""
+
     @abstractmethod
     def insert_keyed(
         self,
@@ -288,13 +291,15 @@ class KeyUpserts(ABC):
         names: Sequence[str],
         changes: RowChanges,
         lock_timeout: float,
+        entries: EntryInserts | None = None,
     ) -> Executable:
         """An insert of one row, of the columns `names`, that changes the row with its key instead, unless that is
         claimed.
 
         It returns the message_id and the next attempt of the row; none, or NULL, for a claimed row, for one that does
         not meet the condition of `changes`, and for a message_id in one of `partitions`. Where rows have locks it waits
-        `lock_timeout` seconds for one.
+        `lock_timeout` seconds for one. `entries`: see `notes_replaced`; with them, nothing is returned and written also
+        where another transaction has stored a message with the key since the statement began.
         """
 
 

@@ -208,6 +208,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
     several_hosts: ClassVar[Mapping[str, str]] = {"target_session_attrs": "read-write"}
     single_statement_isolation: ClassVar[str | None] = "AUTOCOMMIT"
     exports_snapshots: ClassVar[bool] = True
+    notes_replaced: ClassVar[bool] = True
     code_type: ClassVar[type[Code] | None] = str
     faults: ClassVar[Mapping[Code, Fault]] = {
         **dict.fromkeys(("28000", "28P01"), Fault.LOGIN),
@@ -424,8 +425,12 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         names: Sequence[str],
         changes: RowChanges,
         lock_timeout: float,
+        entries: EntryInserts | None = None,
     ) -> Executable:
-        """Waits for a row that another transaction has locked, up to the caller's limit, or inserts once it is gone."""
+        """Waits for a row that another transaction has locked, up to the caller's limit, or inserts once it is gone.
+
+        The row that gets an entry is locked before the insert, as an insert returns only the new row.
+        """
         from sqlalchemy.dialects import postgresql  # loads slowly, and programs with another database need it not
 
         before = lock_timeout_before()
@@ -433,16 +438,27 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         limited = select(_limited(limit)).select_from(before).scalar_subquery()
         key = table.c[MESSAGE_KEY]
         new = select(*_parameters(table, names)).where(*_outside(partitions, KEY), limited)
+        replaced: CTE | None = None
+        if entries is not None:
+            has_key = key == bindparam(MESSAGE_KEY, type_=key.type)
+            replaced = select(*entries.columns).where(has_key, limited).with_for_update().cte("replaced")
+            new = new.where(select(func.count()).select_from(replaced).scalar_subquery() >= 0)  # so it is read first
         insert = postgresql.insert(table).from_select(names, new, include_defaults=False)
         values, condition = changes(insert.excluded)
+        if replaced is not None:
+            condition = exists().select_from(replaced)
         upsert = insert.on_conflict_do_update(
             index_elements=[key], index_where=key.is_not(None), set_=dict(values), where=condition
         )
         placed = upsert.returning(table.c.message_id, table.c.next_attempt).cte("placed")
         restored = func.set_config(LOCK_TIMEOUT_SETTING, before.c.value, true())
-        return select(placed.c.message_id, placed.c.next_attempt, restored).select_from(
+        answer = select(placed.c.message_id, placed.c.next_attempt, restored).select_from(
             before.outerjoin(placed, true())
         )
+        if entries is None or replaced is None:
+            return answer
+        leaving = select(replaced).join(placed, true()).subquery("leaving")
+        return answer.add_cte(entries.of_removed(leaving))
 
     @override
     def later(self, time: ColumnElement[datetime], microseconds: ColumnElement[int]) -> ColumnElement[datetime]:

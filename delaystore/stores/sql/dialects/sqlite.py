@@ -43,7 +43,7 @@ from typing_extensions import override
 from delaystore.errors import StorePermissionError, StoreUnavailableError
 from delaystore.message import LATEST_DUE_TIME
 from delaystore.processes import hold_off, let_go, pause
-from delaystore.stores.sql._history import NewEntries
+from delaystore.stores.sql._history import EntryInserts, NewEntries
 from delaystore.stores.sql.codec import DIGEST, MESSAGE_KEY, JsonList, UtcDateTime
 from delaystore.stores.sql.dialects.base import (
     Claiming,
@@ -288,6 +288,7 @@ class SqliteDialect(StoreDialect, KeyUpserts):
         names: Sequence[str],
         changes: RowChanges,
         lock_timeout: float,
+        entries: EntryInserts | None = None,
     ) -> Executable:
         """Changes no row that is claimed at the parameter `now`, and ends a lease that has expired."""
         key, insert = table.c[MESSAGE_KEY], sqlite.insert(table)
