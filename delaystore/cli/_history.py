@@ -74,13 +74,14 @@ def history(
     with where.open() as opened:
         operations = opened.delivery.operations
         status = operations.history_status()
+        gaps = operations.history_gaps(status)
         if message_id is not None:
-            _show(operations.life(message_id), status, wide=wide, as_json=as_json)
+            _show(operations.life(message_id), [_reach(status), *gaps], wide=wide, as_json=as_json)
             return
         waiting = None if key is None else opened.delivery.get(key=key)
         entries, next_key = _found(operations, wanted, start, limit)
     if wanted == HistoryFilter(key=key) and key is not None and start is None and waiting is None and not entries:
-        raise _unknown(f"a message with the key {key!r}", status)
+        raise _unknown(f"a message with the key {key!r}", [_reach(status), *gaps])
     next_text = None if next_key is None else str(next_key)
     if as_json:
         of_key = {} if key is None else {"waiting": waiting and documents.summary(waiting)}
@@ -96,7 +97,7 @@ def history(
         print_note(f"message {waiting.message_id} with this key waits; `delaystore show` shows it")
     if next_text is not None:
         print_note(f"more follow; the next page: --after {shlex.quote(next_text)}")
-    print_note(_reach(status))
+    _print_notes([_reach(status, any_more=bool(entries)), *gaps])
 
 
 def last_ending(opened: "OpenedEndpoint", named: Mapping[str, str]) -> str:
@@ -129,9 +130,9 @@ def _found(
             bar.show("searching", len(found), None)
 
 
-def _show(life: MessageLife, status: HistoryStatus, *, wide: bool, as_json: bool) -> None:
+def _show(life: MessageLife, reach: Sequence[str], *, wide: bool, as_json: bool) -> None:
     if not life.is_known:
-        raise _unknown(f"message {life.message_id!r}", status)
+        raise _unknown(f"message {life.message_id!r}", reach)
     if as_json:
         print_document(life.as_dict())
         return
@@ -142,7 +143,7 @@ def _show(life: MessageLife, status: HistoryStatus, *, wide: bool, as_json: bool
         rows.append((until[0], "waits", "", f"for {message.destination}; {until[1]}"))
     print_table(("when", "what", "by", "details"), rows, unbroken=("when", "what"), wide=wide)
     if life.message is None and not life.entries:
-        print_note(_reach(status))
+        _print_notes(reach)
 
 
 def _events(life: MessageLife) -> Iterator[tuple[datetime, str, str, str]]:
@@ -180,12 +181,18 @@ def _row(entry: HistoryEntry) -> tuple[str, ...]:
     return left, entry.ending.value, late, attempts, entry.message_id, entry.destination, key
 
 
-def _unknown(what: str, status: HistoryStatus) -> typer.Exit:
-    print_note(f"not found: nothing is known of {what}; {_reach(status)}")
+def _unknown(what: str, reach: Sequence[str]) -> typer.Exit:
+    first, *gaps = reach
+    _print_notes([f"not found: nothing is known of {what}; {first}", *gaps])
     return typer.Exit(1)
 
 
-def _reach(status: HistoryStatus) -> str:
+def _print_notes(notes: Sequence[str]) -> None:
+    for each in notes:
+        print_note(each)
+
+
+def _reach(status: HistoryStatus, *, any_more: bool = False) -> str:
     if status.kept is None:
-        return "no history is kept; `delaystore dispatch --history 30d` begins one"
+        return f"no history is kept{' any more' * any_more}; `delaystore dispatch --history 30d` begins one"
     return f"the history reaches back to {time_text(status.since)}, and is kept for {duration_text(status.kept)}"

@@ -297,16 +297,6 @@ def parse_kind(name: str | None) -> "Kind | None":
         raise ConfigurationError(f"--format must be one of {', '.join(Kind)}, not {name!r}") from None
 
 
-def parse_delivered(name: str) -> DeliveredRows:
-    """What --if-delivered says of the rows of a file."""
-    try:
-        return DeliveredRows(name)
-    except ValueError:
-        raise ConfigurationError(
-            f"--if-delivered must be one of {', '.join(DeliveredRows)} with --file, not {name!r}"
-        ) from None
-
-
 def read_with(files: "DataFiles", separator: str | None, sheet: str | None = None) -> "DataFiles":
     """The files, to be read as --separator and --sheet say; None: as they are.
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from delaystore.bulk.options import DeliveredRows
 from delaystore.cli import _load_options as of_load
 from delaystore.cli._changing import ActorName
 from delaystore.cli._load_options import (
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from delaystore.bulk.staging import LoadStore
     from delaystore.calls import ProgressListener
 
+_RuleT = TypeVar("_RuleT", DeliveredRows, IfDelivered)
 _TYPED: Final = {"destination": "DESTINATION"}
 _LOOKING: Final = 3.0
 """Seconds that it may take to find out whether there is a queue."""
@@ -155,7 +157,7 @@ def send(
         _refuse(one, "is of one message, and --file sends many, whose columns say that; leave it out")
         rows = replace(rows, on_key=on_key, max_wait=max_wait)
         if if_delivered is not None:
-            rows = replace(rows, if_delivered=of_load.parse_delivered(if_delivered))
+            rows = replace(rows, if_delivered=_if_delivered(if_delivered, DeliveredRows, "with --file"))
         options = rows.given(where, destination, _TYPED)
         send_file(file, options, where, reading, trial, create=create, by=actor, as_json=as_json)
         return
@@ -178,6 +180,7 @@ def send(
         properties.setdefault("content_type", "application/json")
     longest = _longest(key, on_key, max_wait)
     limit, late = _latest(not_after, max_late)
+    repeats = _if_delivered(if_delivered or IfDelivered.SEND, IfDelivered, "without --file")
     with where.open(DelayedDeliverySettings(), native=native, existing=not create) as opened:
         sent = opened.delivery.sending_as(Way.CLI, actor).send(
             destination,
@@ -192,7 +195,7 @@ def send(
             max_wait=longest,
             not_after=limit,
             max_late=late,
-            if_delivered=IfDelivered.SEND if if_delivered is None else if_delivered,
+            if_delivered=repeats,
         )
         if as_json:
             print_document({"message_id": sent})
@@ -217,6 +220,14 @@ def _may_reach(transport: Transport, url: str, destination: str) -> bool:
         return asked.answer() is not False
     except (TransportError, StoreError):
         return True
+
+
+def _if_delivered(name: str, rules: type[_RuleT], of_file: str) -> _RuleT:
+    """The rule of --if-delivered; `of_file`: whether --file is given, for the error."""
+    try:
+        return rules(name)
+    except ValueError:
+        raise ConfigurationError(f"--if-delivered must be one of {', '.join(rules)} {of_file}, not {name!r}") from None
 
 
 def _refuse(given: Mapping[str, object], why: str) -> None:

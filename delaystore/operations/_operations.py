@@ -33,7 +33,7 @@ from delaystore.operations.changes import (
 )
 from delaystore.operations.error_queue import ErrorQueue
 from delaystore.operations.loads import Loads
-from delaystore.operations.overview import Inquiry, Overview
+from delaystore.operations.overview import Inquiry, Overview, history_gaps
 from delaystore.processes import actor_name
 from delaystore.stores.abc import ManagementOutcome, Page
 from delaystore.stores.history import (
@@ -684,6 +684,20 @@ class Operations:
         store = self._historic()
         with self._access.call("asking for the size of the history"):
             return store.history_status()
+
+    def history_gaps(self, status: HistoryStatus) -> Sequence[str]:
+        """Why a message that has left may have no entry, although a history is kept.
+
+        Args:
+            status: The state of the history.
+
+        Returns:
+            A clause with a remedy for each running dispatcher that makes no entries, as one of an earlier release.
+
+        """
+        store = self._access.operable()
+        with self._access.call("listing dispatchers"):
+            return history_gaps(status, store.dispatchers())
 
     def history_of(
         self, message_id: str | None = None, *, key: str | None = None, limit: int = 100

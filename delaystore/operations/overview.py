@@ -87,6 +87,18 @@ RATE_OVER: Final = 5
 """Minutes over which `Overview.rate` is measured."""
 
 
+def history_gaps(status: HistoryStatus | None, dispatchers: Sequence[DispatcherRecord]) -> Sequence[str]:
+    """Why messages get no entry in a history that is kept, a clause with its remedy for each of the dispatchers."""
+    if status is None or status.kept is None:
+        return []
+    return [
+        f"dispatcher {each.name} (release {each.version}) makes no entries of the history; upgrade it, or grant its "
+        "database user SELECT on the table that ends with _settings"
+        for each in dispatchers
+        if not each.makes_entries
+    ]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The known facts about an endpoint. None: the store did not answer in time, or cannot tell.
@@ -185,14 +197,8 @@ class Overview:
 
     @property
     def history_gaps(self) -> Sequence[str]:
-        """Why messages get no entry in the history that is kept, a clause with its remedy each."""
-        is_kept = self.history is not None and self.history.kept is not None
-        return [
-            f"dispatcher {each.name} (release {each.version}) makes no entries of the history; upgrade it, or grant "
-            "its database user SELECT on the table that ends with _settings"
-            for each in self.dispatchers or ()
-            if is_kept and not each.makes_entries
-        ]
+        """See `history_gaps`."""
+        return history_gaps(self.history, self.dispatchers or ())
 
     @property
     def store_problem(self) -> str | None:

@@ -1,12 +1,13 @@
 """The contract of stores with a history: an entry for each message that has left the store."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
+from delaystore.filters import check_span
 from delaystore.message import (
     DelayedMessage,
     FailedAttempt,
@@ -96,7 +97,7 @@ class HistoryFilter:
         ending: Entries of messages that left in this way.
 
     Raises:
-        InvalidMessageError: A value cannot be one of a message, or a datetime is naive.
+        InvalidMessageError: A value cannot be one of a message, a datetime is naive, or `until` is not after `since`.
 
     """
 
@@ -120,6 +121,7 @@ class HistoryFilter:
             given = getattr(self, name)
             if given is not None:
                 object.__setattr__(self, name, utc(given, name))
+        check_span(self.since, self.until, "left the store")
 
     def matches(self, entry: HistoryEntry) -> bool:
         """Whether `entry` is wanted."""
@@ -287,19 +289,6 @@ class StoreWithHistory(DeduplicatingStore):
 
         Returns:
             The page. Its `next_key` is None only at the end.
-
-        """
-
-    @abstractmethod
-    def delivered_ids(self, message_ids: Sequence[str]) -> Collection[str]:
-        """Find out which messages were delivered, by the history.
-
-        Args:
-            message_ids: The ids to look for.
-
-        Returns:
-            Those of the ids that were delivered, or handed over to a native delay. None of them, where no history is
-            kept.
 
         """
 

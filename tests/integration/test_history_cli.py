@@ -273,6 +273,10 @@ def test_without_a_history_it_is_said_how_to_begin_one(run: CommandLine, store: 
     assert (run("history").code, run("history").err) == (0, no_history)
     assert run("show", "m-1").err == "not found: no message 'm-1' waits here\n"
     assert run("cancel", "m-1").err == "not found: m-1\n"
+    store.keep_history(DAYS)
+    deliver(store, "m-2")
+    store.keep_history(None)
+    assert run("history").err == "no history is kept any more; `delaystore dispatch --history 30d` begins one\n"
 
 
 @pytest.mark.usefixtures("history")
@@ -335,11 +339,13 @@ def test_status_says_since_when_the_history_reaches_back(run: CommandLine, store
     clause = "dispatcher old-one (release 0.1.9) makes no entries of the history; upgrade it, or grant its "
     clause += "database user SELECT on the table that ends with _settings"
     assert gap == f"history      {clause}"
+    for arguments in ([], ["m-1"], ["--key", "k"]):
+        assert run("history", *arguments).err.endswith(f"{clause}\n")
     document = run("status", "--json").document
     assert (document["history"]["kept"], document["wrong"]) == (DAYS.total_seconds(), [f"The {clause}."])
     store.heartbeat(replace(a_dispatcher(store), makes_entries=True))
     assert run("status", "--json").document["wrong"] == []
-    assert "upgrade" not in run("status").out
+    assert "upgrade" not in run("status").out + run("history").err
 
 
 @pytest.mark.usefixtures("history")

@@ -302,7 +302,7 @@ def test_the_command_send(run: CommandLine, sqlite_url: str, tmp_path: Path) -> 
         refused = run(*one, "reject")
         assert refused.code == 2
         assert "because these messages were delivered already: message_id 'gone'" in refused.err
-        assert "must be one of send, reject" in run(*one, "skip").err
+        assert "--if-delivered must be one of send, reject without --file, not 'skip'" in run(*one, "skip").err
         file = tmp_path / "a.csv"
         file.write_text("message_id,destination,delay,body\ngone,billing,60,x\nnew,billing,60,x\n")
         many = ["send", "--file", str(file), "--if-delivered"]

@@ -222,8 +222,15 @@ def test_the_history_is_filtered_and_comes_page_by_page(delivery: DelayedDeliver
     assert found(since="2099-01-01T00:00") == found(until="2001-01-01T00:00") == []
     assert found(since="2001-01-01T00:00", until="2099-01-01T00:00", destination="shipping") == [message_id]
     told = Page(here.get("/history").text).text
+    assert "makes no entries" not in told
     assert "The history reaches back to" in told
     assert ", and has about 2 entries. Entries are kept for 30 d." in told
+    store = delivery.operable_store()
+    assert store is not None
+    now = store.now()
+    record = DispatcherRecord(dispatcher_id="d", name="n", host="h", pid=1, version="0.1.9", since=now, heartbeat=now)
+    store.heartbeat(record)
+    assert "dispatcher n (release 0.1.9) makes no entries" in Page(here.get("/history").text).text
     for number in range(60):
         delivery.send("many", b"x", delay=HOUR, message_id=f"m{number:02}")
         delivery.operations.cancel_one(f"m{number:02}")
@@ -242,6 +249,7 @@ def test_the_history_is_filtered_and_comes_page_by_page(delivery: DelayedDeliver
         ({"after": "x"}, "is not a page's cursor"),
         ({"key": "x" * 300}, "has 300 bytes; at most 255 are allowed"),
         ({"destination": "a\nb"}, "control character"),
+        ({"since": "2027-02-01T00:00", "until": "2027-01-01T00:00"}, "the second time must be later"),
     ],
 )
 def test_a_wrong_search_of_the_history_is_told(here: Browser, query: dict[str, str], said: str) -> None:

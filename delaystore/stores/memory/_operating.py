@@ -3,7 +3,7 @@
 import heapq
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -344,12 +344,6 @@ class OperableInMemoryStore(OperableDelayedMessageStore, StoreWithHistory):
         behind = [each for each in found if after is None or _place(each) < after]
         page = heapq.nlargest(limit + 1, behind, key=_place)
         return HistoryPage(page[:limit], _place(page[limit - 1]) if len(page) > limit else None)
-
-    @override
-    def delivered_ids(self, message_ids: Sequence[str]) -> Collection[str]:
-        waiting = self._waiting()
-        with waiting.lock:
-            return waiting.history.delivered(message_ids)
 
     @override
     def forget_history(self, at_most: int = FORGOTTEN_AT_ONCE) -> int:

@@ -141,7 +141,7 @@ class MemoryHistory:
         self.since = None if kept is None else self.since or now
 
     def delivered(self, message_ids: Collection[str]) -> Collection[str]:
-        """See `StoreWithHistory.delivered_ids`."""
+        """Those of the ids whose messages were delivered, or handed over to a native delay."""
         known = {each.message_id for each in self.entries if each.ending in DELIVERED}
         return () if self.since is None else known.intersection(message_ids)
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Executable, select
+from sqlalchemy import Connection, Engine, Executable, Insert, false, insert, null, select
 from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.util import memoized_property
 from typing_extensions import override
 
 from delaystore.clock import Clock, ClockReading, ExtrapolatedClock
@@ -156,7 +157,8 @@ class HistorySetting:
 class KnownHistory:
     """Whether a history is kept, as far as one store knows; asked again when that is ASKED_AGAIN seconds old.
 
-    A role that may not read the setting makes no entries, and removes messages as before.
+    A role that may not read the setting makes no entries, and removes messages as before. A role that may read it, and
+    not insert entries, gets an error: a history has an entry for each message, or says that it has none.
     """
 
     def __init__(self, tables: OperatingTables, dialect: StoreDialect, version: KnownVersion) -> None:
@@ -175,10 +177,19 @@ class KnownHistory:
         """Whether entries are to be made. Asks in a transaction that is open on `connection`, if need be."""
         if time.monotonic() >= self._ask_from:
             known = self.read(connection) if self._version.is_from(HISTORIC, connection) else None
+            if known is not None and known.since is not None and not (self._is_kept or self._dialect.is_file):
+                connection.execute(self._insert_none)  # raises the error before messages are forwarded
             # A caller's transaction may read older rows: it must not tell all others that no history is kept.
             if known is not None or OWN in connection.get_execution_options():
                 self.note(known)
         return self._is_kept
+
+    @memoized_property
+    def _insert_none(self) -> Insert:
+        history = self._tables.history
+        names = [column.name for column in history.columns if not (column.nullable or column.primary_key)]
+        none = select(*[null().label(name) for name in names]).where(false())
+        return insert(history).from_select(names, none, include_defaults=False)
 
     def note(self, setting: HistorySetting | None) -> None:
         """Take notice of the setting as it is now."""

@@ -338,6 +338,8 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore, Look
         began = time.monotonic()
         with translated_errors():
             rows = self._claims.claim(at, limit, most_bytes, after)
+            if rows:
+                self._parts.history.is_kept(self.connection)
         scan.ended(after, time.monotonic() - began, position_of_row(rows[-1]) if rows else None)
         messages = [to_message(row, None, (), row[8]) for row in rows]  # by number, which is faster than by name
         ids = [message.message_id for message in messages]

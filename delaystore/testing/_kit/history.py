@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from delaystore.errors import ConfigurationError, DelaystoreError
+from delaystore.errors import ConfigurationError, DelaystoreError, MessageDeliveredError
 from delaystore.filters import MessageFilter
 from delaystore.message import FailedAttempt, KeyRule, OnKey
 from delaystore.stores.abc import DelayedMessageStore, ManagementOutcome
@@ -71,7 +71,6 @@ class HistoryTests(StoreTests):
         status = historic(operable).history_status()
         assert (status.kept, status.since) == (None, None)
         assert entries(operable) == []
-        assert not historic(operable).delivered_ids(["b"])
 
     def test_a_delivered_message_has_an_entry(self, kept: OperableDelayedMessageStore) -> None:
         kept.store(message := a_message("a", NOON, destination="billing", body=b"pay"))
@@ -192,7 +191,18 @@ class HistoryTests(StoreTests):
         assert ids(since=NOON + HOUR, until=NOON + 3 * HOUR) == ["b2", "b1"]
         assert ids(message_id="b1") == ["b1"]
         assert ids(message_id="b1", destination="sales") == []
-        assert set(historic(kept).delivered_ids(["b0", "b2", "s0", "x"])) == {"b0", "b2"}
+
+    def test_messages_that_were_delivered_can_be_refused(self, kept: OperableDelayedMessageStore) -> None:
+        kept.store_many([a_message("a"), a_message("b")])
+        assert end(kept, Ending.DELIVERED, HOUR, "a") == 1
+        assert end(kept, Ending.FAILED) == 1
+        with pytest.raises(MessageDeliveredError) as caught:
+            historic(kept).store_new([a_message("a"), a_message("b"), a_message("c")])
+        assert list(caught.value.message_ids) == ["a"]
+        assert kept.count() == 0
+        assert historic(kept).store_new([a_message("b"), a_message("c")]) == {"b": "b", "c": "c"}
+        kept.store(a_message("a"))
+        assert kept.count() == 3
 
     def test_a_page_holds_at_least_one_entry(self, kept: OperableDelayedMessageStore) -> None:
         for limit in (0, -1, True):

@@ -115,19 +115,21 @@ async def history(request: Request) -> Response:
         wanted = history_filter_of(request.query_params)
         after = position_of(text_of(request.query_params, "after"))
     except InvalidMessageError as error:
-        form |= {"problem": str(error), "state": None, "page": None}
+        form |= {"problem": str(error), "state": None, "page": None, "gaps": ()}
         return site.pages.page(request, "history.html", status=400, **form)
 
-    def look(operations: Operations) -> tuple[HistoryStatus, HistoryPage | None, bool]:
-        state, typed_id = operations.history_status(), wanted.message_id
-        if typed_id is not None and len(query) == 1 and operations.life(typed_id).is_known:
-            return state, None, True
-        return state, operations.history(wanted, after=after, limit=PAGE), False
+    def look(operations: Operations) -> tuple[HistoryPage, HistoryStatus, Sequence[str]] | None:
+        if wanted.message_id is not None and len(query) == 1 and operations.life(wanted.message_id).is_known:
+            return None
+        state = operations.history_status()
+        return operations.history(wanted, after=after, limit=PAGE), state, operations.history_gaps(state)
 
-    state, page, is_known = await site.run(request, look)
-    if is_known:
+    found = await site.run(request, look)
+    if found is None:
         return site.pages.then(request, "/message", {"id": wanted.message_id})
-    return site.pages.page(request, "history.html", state=state, page=page, is_first=after is None, size=PAGE, **form)
+    page, state, gaps = found
+    form |= {"page": page, "state": state, "gaps": gaps, "is_first": after is None, "size": PAGE}
+    return site.pages.page(request, "history.html", **form)
 
 
 async def cancel(request: Request) -> Response:

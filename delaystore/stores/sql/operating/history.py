@@ -103,9 +103,7 @@ class HistoryQueries(OperatorQueries):
         return HistoryPage([_entry_of(row) for row in rows], end)
 
     def delivered_ids(self, message_ids: Sequence[str]) -> Collection[str]:
-        """See `StoreWithHistory.delivered_ids`."""
-        if not message_ids or not self._bound.parts.history.is_kept(self._bound.connection):
-            return ()
+        """Those of the ids whose messages were delivered, or handed over to a native delay."""
         table, found = self._tables.history, set[str]()
         these = select(table.c.message_id).where(self._dialect.among(table.c.message_id, "ids"), is_delivered(table))
         for first in range(0, len(message_ids), STEP):

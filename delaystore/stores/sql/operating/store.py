@@ -99,7 +99,6 @@ class OperableSqlStore(StoreWithLoads, StoreWithHistory):
     resume_load = in_transaction(LoadQueries.resume, of=LoadQueries, opened_by="_one_call")
     history_status = in_transaction(HistoryQueries.history_status, of=HistoryQueries, opened_by="_one_call")
     history = in_transaction(HistoryQueries.history, of=HistoryQueries, opened_by="_looking_up")
-    delivered_ids = in_transaction(HistoryQueries.delivered_ids, of=HistoryQueries, opened_by="_looking_up")
     forget_history = in_transaction(HistoryQueries.forget_history, of=HistoryQueries, opened_by="_one_call")
     changes = in_transaction(AuditTrail.last, of=AuditTrail, opened_by="_one_call")
     changes_of = in_transaction(AuditTrail.changes_of, of=AuditTrail, opened_by="_looking_up")
