@@ -121,7 +121,7 @@ class HistoryFilter:
             given = getattr(self, name)
             if given is not None:
                 object.__setattr__(self, name, utc(given, name))
-        check_span(self.since, self.until, "left the store")
+        check_span(self.since, self.until)
 
     def matches(self, entry: HistoryEntry) -> bool:
         """Whether `entry` is wanted."""

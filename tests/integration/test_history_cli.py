@@ -122,6 +122,7 @@ def test_the_service_takes_the_option_and_the_key(
         (["history", "--since", "2027-01-31"], "--since '2027-01-31' has no time zone"),
         (["history", "--until", "2027-01-31T09:00"], "--until '2027-01-31T09:00' has no time zone"),
         (["history", "--since", "-2h"], "--since '-2h' is not a time"),
+        (["history", "--since", "2027-01-02T00:00Z", "--until", "2027-01-01T00:00Z"], "the second time must be later"),
         (["history", "--outcome", "lost"], "--outcome: 'lost' is not one of 'delivered', 'handed-over', "),
         (["history", "--after", "soon"], "--after 'soon' is no cursor"),
         (["history", "--limit", "0"], "--limit"),
