@@ -69,7 +69,9 @@ class MessageFilter:
         for name in ("since", "until"):
             given = getattr(self, name)
             object.__setattr__(self, name, None if given is None else utc(given, name))
-        check_span(self.since, self.until)
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            times = f"from {self.since.isoformat()} to {self.until.isoformat()}"
+            raise InvalidMessageError(f"nothing is due {times}; the second time must be later")
         if self.id_prefix is not None:
             _check_prefix(self.id_prefix)
         if self.load is not None and not is_load_id(self.load):
@@ -224,13 +226,6 @@ def _check_headers(headers: Mapping[str, str]) -> None:
             f"{name}{value}".encode()
         except UnicodeEncodeError:
             raise InvalidMessageError(f"header {name!r} with {value!r} cannot be written as UTF-8") from None
-
-
-def check_span(since: datetime | None, until: datetime | None) -> None:
-    """Raise InvalidMessageError unless `until` is later than `since`, or one of them is None, which is no bound."""
-    if since is not None and until is not None and since >= until:
-        times = f"from {since.isoformat()} to {until.isoformat()}"
-        raise InvalidMessageError(f"the span {times} is empty; the second time must be later")
 
 
 def _check_prefix(prefix: object) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from delaystore.cli._options import DestinationOption, JsonOption, StoredEndpoint, Wide, parse_position
 from delaystore.cli._output import is_terminal, print_document, print_note, print_table
-from delaystore.errors import ConfigurationError, DelaystoreError
+from delaystore.errors import ConfigurationError, DelaystoreError, StoreSetupError
 from delaystore.message import FailedAttempt, Position, unmarked
 from delaystore.stores import documents
 from delaystore.stores.history import HistoryEntry, HistoryFilter, HistoryStatus, MessageLife
@@ -74,14 +74,16 @@ def history(
     with where.open() as opened:
         operations = opened.delivery.operations
         status = operations.history_status()
-        gaps = operations.history_gaps(status)
         if message_id is not None:
-            _show(operations.life(message_id), [_reach(status), *gaps], wide=wide, as_json=as_json)
+            life = operations.life(message_id)
+            reach = () if life.message or life.entries else _reach(operations, status)
+            _show(life, reach, wide=wide, as_json=as_json)
             return
+        reach = _reach(operations, status)
         waiting = None if key is None else opened.delivery.get(key=key)
         entries, next_key = _found(operations, wanted, start, limit)
     if wanted == HistoryFilter(key=key) and key is not None and start is None and waiting is None and not entries:
-        raise _unknown(f"a message with the key {key!r}", [_reach(status), *gaps])
+        raise _unknown(f"a message with the key {key!r}", reach)
     next_text = None if next_key is None else str(next_key)
     if as_json:
         of_key = {} if key is None else {"waiting": waiting and documents.summary(waiting)}
@@ -97,7 +99,7 @@ def history(
         print_note(f"message {waiting.message_id} with this key waits; `delaystore show` shows it")
     if next_text is not None:
         print_note(f"more follow; the next page: --after {shlex.quote(next_text)}")
-    _print_notes([_reach(status, any_more=bool(entries)), *gaps])
+    _print_notes(reach)
 
 
 def last_ending(opened: "OpenedEndpoint", named: Mapping[str, str]) -> str:
@@ -142,8 +144,7 @@ def _show(life: MessageLife, reach: Sequence[str], *, wide: bool, as_json: bool)
         until = ("when resumed", "its destination is paused") if message.is_parked else (again, f"due {due}")
         rows.append((until[0], "waits", "", f"for {message.destination}; {until[1]}"))
     print_table(("when", "what", "by", "details"), rows, unbroken=("when", "what"), wide=wide)
-    if life.message is None and not life.entries:
-        _print_notes(reach)
+    _print_notes(reach)
 
 
 def _events(life: MessageLife) -> Iterator[tuple[datetime, str, str, str]]:
@@ -192,7 +193,12 @@ def _print_notes(notes: Sequence[str]) -> None:
         print_note(each)
 
 
-def _reach(status: HistoryStatus, *, any_more: bool = False) -> str:
-    if status.kept is None:
-        return f"no history is kept{' any more' * any_more}; `delaystore dispatch --history 30d` begins one"
-    return f"the history reaches back to {time_text(status.since)}, and is kept for {duration_text(status.kept)}"
+def _reach(operations: "Operations", status: HistoryStatus) -> Sequence[str]:
+    """How far the history reaches back, and why it may have gaps."""
+    if status.kept is not None:
+        kept = f"the history reaches back to {time_text(status.since)}, and is kept for {duration_text(status.kept)}"
+        return [kept, *operations.history_gaps(status)]
+    entries: Sequence[HistoryEntry] = ()
+    with suppress(StoreSetupError):  # of tables of an earlier release
+        entries = operations.history(HistoryFilter(), limit=1).entries
+    return [f"no history is kept{' any more' * bool(entries)}; `delaystore dispatch --history 30d` begins one"]

@@ -180,7 +180,7 @@ def send(
         properties.setdefault("content_type", "application/json")
     longest = _longest(key, on_key, max_wait)
     limit, late = _latest(not_after, max_late)
-    repeats = _if_delivered(if_delivered or IfDelivered.SEND, IfDelivered, "without --file")
+    repeats = IfDelivered.SEND if if_delivered is None else _if_delivered(if_delivered, IfDelivered, "without --file")
     with where.open(DelayedDeliverySettings(), native=native, existing=not create) as opened:
         sent = opened.delivery.sending_as(Way.CLI, actor).send(
             destination,
@@ -222,12 +222,12 @@ def _may_reach(transport: Transport, url: str, destination: str) -> bool:
         return True
 
 
-def _if_delivered(name: str, rules: type[_RuleT], of_file: str) -> _RuleT:
-    """The rule of --if-delivered; `of_file`: whether --file is given, for the error."""
+def _if_delivered(name: str, rules: type[_RuleT], where: str) -> _RuleT:
+    """The rule of --if-delivered; `where`: for the error, "with --file" or "without --file"."""
     try:
         return rules(name)
     except ValueError:
-        raise ConfigurationError(f"--if-delivered must be one of {', '.join(rules)} {of_file}, not {name!r}") from None
+        raise ConfigurationError(f"{where}, --if-delivered must be one of {', '.join(rules)}, not {name!r}") from None
 
 
 def _refuse(given: Mapping[str, object], why: str) -> None:

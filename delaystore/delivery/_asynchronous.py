@@ -193,6 +193,7 @@ class AsyncOperations:
     changes = awaited(Operations.changes)
     history = awaited(Operations.history)
     history_status = awaited(Operations.history_status)
+    history_gaps = awaited(Operations.history_gaps)
     history_of = awaited(Operations.history_of)
     life = awaited(Operations.life)
     audit_kept = awaited(Operations.audit_kept)

@@ -10,7 +10,7 @@ from secrets import token_hex
 from time import monotonic, sleep
 from typing import Final
 
-from delaystore.errors import ConfigurationError, StoreSetupError
+from delaystore.errors import ConfigurationError, StorePermissionError, StoreSetupError
 from delaystore.filters import MessageFilter, Shift
 from delaystore.message import (
     DelayedMessage,
@@ -692,12 +692,14 @@ class Operations:
             status: The state of the history.
 
         Returns:
-            A clause with a remedy for each running dispatcher that makes no entries, as one of an earlier release.
+            A clause with a remedy for each running dispatcher that makes no entries: it is of an earlier release, or
+            its role may not read the setting. None, where this role may not read which dispatchers run.
 
         """
         store = self._access.operable()
-        with self._access.call("listing dispatchers"):
+        with self._access.call("listing dispatchers"), suppress(StorePermissionError):
             return history_gaps(status, store.dispatchers())
+        return ()
 
     def history_of(
         self, message_id: str | None = None, *, key: str | None = None, limit: int = 100

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from delaystore.errors import ConfigurationError, InvalidMessageError
-from delaystore.filters import check_span
 from delaystore.message import (
     DelayedMessage,
     FailedAttempt,
@@ -121,7 +120,9 @@ class HistoryFilter:
             given = getattr(self, name)
             if given is not None:
                 object.__setattr__(self, name, utc(given, name))
-        check_span(self.since, self.until)
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            times = f"from {self.since.isoformat()} to {self.until.isoformat()}"
+            raise InvalidMessageError(f"no message left the store {times}; the second time must be later")
 
     def matches(self, entry: HistoryEntry) -> bool:
         """Whether `entry` is wanted."""

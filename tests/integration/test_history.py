@@ -392,6 +392,33 @@ def test_a_message_that_another_transaction_was_storing_has_an_entry_when_it_is_
     assert endings(store) == {"a": Ending.REPLACED}
 
 
+def test_a_send_is_made_again_if_the_message_that_took_its_key_has_left(
+    postgresql_store: SqlDelayedMessageStore, prepared_postgresql_url: str
+) -> None:
+    store = postgresql_store
+    store.keep_history(DAY)
+    with (
+        DelayedDelivery("sales", SqlDelayedMessageStore(prepared_postgresql_url)) as delivery,
+        opened(prepared_postgresql_url) as sender,
+        closing(own_connection(prepared_postgresql_url)) as own,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        sender.store_keyed(message(store.now(), 3600, "other", key="other"), REPLACE)  # it asks for the setting
+        delivery.enlist(own).send("billing", b"", delay=3600, message_id="a", key="k")
+
+        def cancel(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            if "WHERE" in statement and not statement.startswith("WITH") and store.get("a") is not None:
+                store.cancel("a")
+
+        event.listen(sender.engine, "before_cursor_execute", cancel)
+        placed = threads.submit(sender.store_keyed, message(store.now(), 3600, "b", key="k"), REPLACE)
+        time.sleep(0.3)  # so that it waits for the key
+        own.commit()
+        assert placed.result() == "b"
+        event.remove(sender.engine, "before_cursor_execute", cancel)
+    assert endings(store) == {"a": Ending.CANCELLED}
+
+
 def test_each_of_many_messages_that_replace_one_another_waits_or_has_an_entry(
     store: SqlDelayedMessageStore, database_url: str
 ) -> None:
@@ -697,7 +724,17 @@ def test_a_role_without_rights_on_the_new_tables_removes_messages_as_before(
         with pytest.raises(StorePermissionError, match="sales_delayed_history"):
             other.cancel("b")
         assert owner.get("b") is not None
-        with pytest.raises(StorePermissionError, match="sales_delayed_history"):  # before it is forwarded
-            other.fetch_due(owner.now() + HOUR, 1)
+        execute(postgresql_url, f"GRANT ALL ON sales_delayed_dispatchers, sales_delayed_destinations TO {role}")
+        owner.store(message(owner.now(), -1, "c"))
+        transport = RecordingTransport()
+        for given in ("1d", None):
+            dispatcher = Dispatcher(other, transport, DelayedDeliverySettings(history=given, number_of_retries=0))
+            with pytest.raises(StorePermissionError, match="sales_delayed_history"):
+                dispatcher.dispatch_due()
+        assert not transport.sent
+        with DelayedDelivery("sales", other) as delivery, closing(own_connection(url)) as own:
+            with pytest.raises(StorePermissionError, match="sales_delayed_history"):
+                delivery.enlist(own).send("billing", b"", delay=60, key="k", on_key="replace")
+            own.execute("SELECT 1")
         store.close()
         other.close()

@@ -302,14 +302,15 @@ def test_the_command_send(run: CommandLine, sqlite_url: str, tmp_path: Path) -> 
         refused = run(*one, "reject")
         assert refused.code == 2
         assert "because these messages were delivered already: message_id 'gone'" in refused.err
-        assert "--if-delivered must be one of send, reject without --file, not 'skip'" in run(*one, "skip").err
+        assert "without --file, --if-delivered must be one of send, reject, not 'skip'" in run(*one, "skip").err
+        assert "--if-delivered must be one of send, reject, not ''" in run(*one, "").err
         file = tmp_path / "a.csv"
         file.write_text("message_id,destination,delay,body\ngone,billing,60,x\nnew,billing,60,x\n")
         many = ["send", "--file", str(file), "--if-delivered"]
         failed = run(*many, "error")
         assert failed.code == 2
         assert "leave their rows out, or set --if-delivered to skip" in failed.err
-        assert "must be one of load, skip, error with --file, not 'reject'" in run(*many, "reject").err
+        assert "with --file, --if-delivered must be one of load, skip, error, not 'reject'" in run(*many, "reject").err
         tried = run(*many, "skip", "--dry-run")
         assert "a dry run does not search the history" in tried.err
         skipped = run(*many, "skip", "--json").document

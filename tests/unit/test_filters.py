@@ -157,7 +157,7 @@ def test_a_filter_comes_back_from_its_document(wanted: MessageFilter) -> None:
         ({"since": {"a": 1}}, "since must be a time"),
         ({"since": "0001-01-01T00:00:00+14:00"}, "out of range"),
         ({"until": "9999-12-31T00:00:00+00:00"}, "out of range"),
-        ({"since": "2031-01-02T00:00:00Z", "until": "2031-01-02T00:00:00Z"}, "the second time must be later"),
+        ({"since": "2031-01-02T00:00:00Z", "until": "2031-01-02T00:00:00Z"}, "nothing is due from"),
         ({"id_prefix": ""}, "at least one character"),
         ({"id_prefix": 7}, "at least one character"),
         ({"id_prefix": "x" * 256}, "longer than any message_id"),

@@ -50,7 +50,7 @@ from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.operating.history import is_delivered
 from delaystore.stores.sql.operating.loads import LoadChanges
 from delaystore.stores.sql.rows import time_or_earliest, to_readable_message
-from delaystore.stores.sql.schema import is_cancelled
+from delaystore.stores.sql.schema import is_cancelled, with_key
 
 TRIES: Final = 5
 """The most attempts at a promotion, if other transactions come in the way."""
@@ -522,7 +522,8 @@ class Promotion:
             return set()
         live = self._database.live
         keys = select(self._staging.c[MESSAGE_KEY]).where(self._has_key())
-        return set(connection.execute(select(live.c.message_id).where(live.c[MESSAGE_KEY].in_(keys))).scalars())
+        holders = with_key(select(live.c.message_id), live).where(live.c[MESSAGE_KEY].in_(keys))
+        return set(connection.execute(holders).scalars())
 
     def _put_in_place(self, bound: BoundSqlStore, message: DelayedMessage) -> bool:
         """Store a message with a key in the place of the waiting one of its id, whose own key is no conflict.

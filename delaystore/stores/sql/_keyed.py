@@ -56,6 +56,7 @@ from delaystore.stores.sql.dialects import Claiming
 from delaystore.stores.sql.dialects.base import CandidateRows, KeyUpserts, row_with
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.rows import to_row
+from delaystore.stores.sql.schema import with_key
 
 _MAX_WAIT: Final = "max_wait"
 """The parameter of a bound, in microseconds."""
@@ -84,7 +85,7 @@ class Keyed(ABC):
 
     @memoized_property
     def _find(self) -> Select[Any]:
-        return select(self._table.c.message_id).where(self._has_key)
+        return with_key(select(self._table.c.message_id), self._table).where(self._has_key)
 
     def message_id_of(self, connection: Connection, key: str) -> str | None:
         """The message that has `key`; None: none has."""
@@ -182,7 +183,7 @@ class OneStatement(Keyed):
     def _lock(self) -> Select[Any]:
         table = self._table
         names = ("message_id", "destination", "due_time", "next_attempt")
-        found = select(*(table.c[name] for name in names)).where(self._has_key)
+        found = with_key(select(*(table.c[name] for name in names)), table).where(self._has_key)
         return found if self._dialect.claiming is Claiming.LEASES else found.with_for_update()
 
     @override
@@ -236,9 +237,10 @@ class OneStatement(Keyed):
         entries: NewEntries | None = None,
     ) -> Placed:
         values: dict[str, Any] = self._new_row(message, now) | {"now": now}
-        is_noted = entries is not None and self._upserts.notes_replaced
-        if entries is not None and is_noted:
+        is_noted = False
+        if entries is not None and self._upserts.notes_replaced:
             values |= entries.values
+            is_noted = True
         elif entries is not None:  # nothing else can write until this transaction ends
             self._dialect.insert_entries(connection, [self._has_key], {"key": message.key}, entries)
         is_bounded = latest_due_time(now, rule) is not None
@@ -284,19 +286,21 @@ class OneStatement(Keyed):
         return self._statements[chosen]
 
     def _refusal(self, connection: Connection, message: DelayedMessage, rule: KeyRule) -> Exception:
-        """Why nothing was written: the message waits, a dispatcher has the message of its key, or another transaction
-        has just stored it, or the message is in a partition.
+        """Why nothing was written: the id waits, or is in a partition that others do not see yet; or else a dispatcher
+        has the message of the key, or another transaction stored one since the statement began.
         """
         key, message_id = key_of(message), message.message_id
         found = self.message_id_of(connection, key)
         if found == message_id and rule.on_key is OnKey.REJECT:
             return DuplicateMessageError([message_id])
-        if self._dialect.bulk is None:
+        if self._sql.partitions is None:
             return KeyInUseError(key)
         waits = connection.execute(self._sql.waits, {"id": message_id}).first() is not None
         if waits:
             return DuplicateMessageError([message_id])
-        return MessageBeingStoredError(message_id) if found is None else KeyInUseError(key)
+        in_partition = select(self._sql.partitions.c.message_id).where(row_with(self._sql.partitions))
+        is_being_stored = connection.execute(in_partition, {"id": message_id}).first() is not None
+        return MessageBeingStoredError(message_id) if is_being_stored else KeyInUseError(key)
 
 
 class LockedRow(Keyed):

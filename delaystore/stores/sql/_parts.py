@@ -158,13 +158,14 @@ class KnownHistory:
     """Whether a history is kept, as far as one store knows; asked again when that is ASKED_AGAIN seconds old.
 
     A role that may not read the setting makes no entries, and removes messages as before. A role that may read it, and
-    not insert entries, gets an error: a history has an entry for each message, or says that it has none.
+    may not insert entries, gets an error: it would leave gaps in a history that says of itself that it has none.
     """
 
     def __init__(self, tables: OperatingTables, dialect: StoreDialect, version: KnownVersion) -> None:
         self._tables, self._dialect, self._version = tables, dialect, version
         self._ask_from = 0.0
         self._is_kept = False
+        self._may_insert = False
         self.is_refused = False
         """Whether this role may not read the setting."""
 
@@ -174,18 +175,29 @@ class KnownHistory:
         return self._is_kept if time.monotonic() < self._ask_from else None
 
     def is_kept(self, connection: Connection) -> bool:
-        """Whether entries are to be made. Asks in a transaction that is open on `connection`, if need be."""
+        """Whether a history is kept. Asks in a transaction that is open on `connection`, if need be."""
         if time.monotonic() >= self._ask_from:
             known = self.read(connection) if self._version.is_from(HISTORIC, connection) else None
-            if known is not None and known.since is not None and not (self._is_kept or self._dialect.is_file):
-                connection.execute(self._insert_none)  # raises the error before messages are forwarded
             # A caller's transaction may read older rows: it must not tell all others that no history is kept.
             if known is not None or OWN in connection.get_execution_options():
                 self.note(known)
         return self._is_kept
 
+    def makes_entries(self, connection: Connection) -> bool:
+        """Whether a history is kept; the driver raises an error where this role may not insert entries.
+
+        A dispatcher asks before it forwards messages, which it could not remove.
+        """
+        is_kept = self.is_kept(connection)
+        if is_kept and not self._may_insert:
+            with nullcontext() if self._dialect.is_file else self._dialect.savepoint(connection):
+                connection.execute(self._insert_none)
+            self._may_insert = True
+        return is_kept
+
     @memoized_property
     def _insert_none(self) -> Insert:
+        """An insert of no rows."""
         history = self._tables.history
         names = [column.name for column in history.columns if not (column.nullable or column.primary_key)]
         none = select(*[null().label(name) for name in names]).where(false())
@@ -194,6 +206,7 @@ class KnownHistory:
     def note(self, setting: HistorySetting | None) -> None:
         """Take notice of the setting as it is now."""
         self._is_kept = setting is not None and setting.since is not None
+        self._may_insert = self._dialect.is_file
         self._ask_from = time.monotonic() + ASKED_AGAIN
 
     def read(self, connection: Connection) -> HistorySetting | None:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from secrets import token_hex
 from typing import Any
 
@@ -18,6 +19,7 @@ from delaystore.bulk.spark._driver_service import ExportedSnapshot
 from delaystore.bulk.spark._postgresql import PostgreSqlPlan, read_batches
 from delaystore.bulk.spark._tables import open_table
 from delaystore.errors import DuplicateMessageError, MessageBeingStoredError, MigrationError, StoreUnavailableError
+from delaystore.message import KeyRule, OnKey
 from delaystore.settings import TransactionMode
 from delaystore.stores import SqlDelayedMessageStore
 from delaystore.stores.sql.bulk_partitions import Fill
@@ -431,6 +433,18 @@ def rows_of(options: StoreOptions, snapshot: ExportedSnapshot) -> int:
     schema = pa.schema([("message_id", pa.string())])
     batches = read_batches(source.engine, statement, schema, snapshot.name, reader_name(snapshot.name))
     return sum(batch.num_rows for batch in batches)
+
+
+@pytest.mark.parametrize("on_key", [OnKey.REPLACE, OnKey.KEEP, OnKey.REJECT])
+def test_an_id_of_a_pending_partition_is_being_stored_by_any_key(store: SqlDelayedMessageStore, on_key: OnKey) -> None:
+    for kept in (None, timedelta(days=1)):
+        store.keep_history(kept)
+        with store.partitions.filled(filling(store, "pending"), ROWS):
+            store.store_keyed(message(store.now(), 3600, "holder", key="k"), KeyRule(OnKey.REPLACE))
+            for key in ("k", "free"):
+                with pytest.raises(MessageBeingStoredError):
+                    store.store_keyed(message(store.now(), 3600, "pending", key=key), KeyRule(on_key))
+        assert store.message_id_of("k") == "holder"
 
 
 def test_who_may_not_drop_a_partition_frees_its_ids(

@@ -268,12 +268,12 @@ FROM before LEFT OUTER JOIN stored ON true
 
 -- # keyed: find
 SELECT "my schema"."sales_delayed".message_id
-FROM "my schema"."sales_delayed"
+FROM ONLY "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_key = %(key)s::VARCHAR COLLATE "C"
 
 -- # keyed: lock
 SELECT "my schema"."sales_delayed".message_id, "my schema"."sales_delayed".destination, "my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt
-FROM "my schema"."sales_delayed"
+FROM ONLY "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_key = %(key)s::VARCHAR COLLATE "C" FOR UPDATE
 
 -- # keyed: reject
@@ -317,7 +317,7 @@ WITH before AS
 (SELECT current_setting('lock_timeout') AS value),
 replaced AS
 (SELECT "my schema"."sales_delayed".message_id AS message_id, "my schema"."sales_delayed".message_key AS message_key, "my schema"."sales_delayed".load_number AS load_number, "my schema"."sales_delayed".destination AS destination, CASE WHEN ("my schema"."sales_delayed".due_time = "my schema"."sales_delayed".next_attempt) THEN "my schema"."sales_delayed".due_time WHEN (least("my schema"."sales_delayed".next_attempt, "my schema"."sales_delayed".due_time + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".next_attempt AND least("my schema"."sales_delayed".due_time, "my schema"."sales_delayed".next_attempt + 999 * INTERVAL '1 microsecond') = "my schema"."sales_delayed".due_time) THEN "my schema"."sales_delayed".next_attempt ELSE "my schema"."sales_delayed".due_time END AS due_time, "my schema"."sales_delayed".failure_count AS failure_count, sha256("my schema"."sales_delayed".body) AS body_hash, CASE WHEN ("my schema"."sales_delayed".failures_of = "my schema"."sales_delayed".message_id) THEN "my schema"."sales_delayed".failures END AS failures
-FROM "my schema"."sales_delayed"
+FROM ONLY "my schema"."sales_delayed"
 WHERE "my schema"."sales_delayed".message_key = %(message_key)s::VARCHAR COLLATE "C" AND (SELECT set_config('lock_timeout', CASE WHEN (before.value = '0' OR CAST(before.value AS INTERVAL) > CAST('5000ms' AS INTERVAL)) THEN '5000ms' ELSE before.value END, true) IS NOT NULL AS anon_1
 FROM before) FOR UPDATE),
 placed AS

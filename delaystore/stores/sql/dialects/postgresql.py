@@ -429,7 +429,7 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
     ) -> Executable:
         """Waits for a row that another transaction has locked, up to the caller's limit, or inserts once it is gone.
 
-        The row that gets an entry is locked before the insert, as an insert returns only the new row.
+        The row that gets an entry is read and locked before the insert, which returns the row as it is afterwards.
         """
         from sqlalchemy.dialects import postgresql  # loads slowly, and programs with another database need it not
 
@@ -441,7 +441,8 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         replaced: CTE | None = None
         if entries is not None:
             has_key = key == bindparam(MESSAGE_KEY, type_=key.type)
-            replaced = select(*entries.columns).where(has_key, limited).with_for_update().cte("replaced")
+            found = select(*entries.columns).where(has_key, limited).with_for_update()
+            replaced = found.with_hint(table, "ONLY").cte("replaced")  # no partition has a row with a key
             new = new.where(select(func.count()).select_from(replaced).scalar_subquery() >= 0)  # so it is read first
         insert = postgresql.insert(table).from_select(names, new, include_defaults=False)
         values, condition = changes(insert.excluded)
