@@ -7,7 +7,7 @@ from typing import Final
 from benchmarks.arena import Arena
 from benchmarks.bench import BODY_BYTES
 from benchmarks.dispatching import SCATTERED, compare_dispatch
-from benchmarks.lateness_steady import compare_steady_lateness
+from benchmarks.lateness_steady import compare_waiting
 from benchmarks.lookups import measure_look_ups
 from benchmarks.millions import MANY
 from benchmarks.results import Measurement
@@ -27,7 +27,7 @@ Row = Mapping[str, str]
 def measure_row(arena: Arena, waiting: int, body_bytes: int = BODY_BYTES) -> Row:
     """Fill a store with so many, measure, and drop it. Ratios are to none waiting, for look-ups to a thousand."""
     dispatch = compare_dispatch(arena, waiting, DISPATCHED, ROUNDS, body_bytes)
-    lateness = compare_steady_lateness(arena, waiting, SECONDS, ROUNDS, body_bytes)
+    lateness = compare_waiting(arena, waiting, SECONDS, ROUNDS, body_bytes)
     far = compare_sends(arena, waiting, FAR, SENT, ROUNDS, body_bytes)
     near = compare_sends(arena, waiting, NEAR, SENT, ROUNDS, body_bytes)
     stored = compare_store_many(arena, waiting, STORED, ROUNDS, body_bytes)

@@ -1,9 +1,10 @@
-"""Lateness of what is sent while the dispatcher runs, with a large backlog waiting, against with none."""
+"""Lateness of messages that are sent while the dispatcher runs, in two stores in turn."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from benchmarks.arena import Arena
-from benchmarks.bench import BODY_BYTES
+from benchmarks.bench import BODY_BYTES, Bench
 from benchmarks.lateness import steady_lateness
 from benchmarks.lateness_rounds import note, shown
 from benchmarks.millions import MANY, NONE, none_and_many
@@ -14,27 +15,34 @@ from benchmarks.sender import BATCHES_PER_SECOND
 PER_SECOND: Final = 1000
 
 
-def compare_steady_lateness(
+def compare_waiting(
     arena: Arena, waiting: int, seconds: int, rounds_wanted: int, body_bytes: int = BODY_BYTES
 ) -> Measurement:
-    """PER_SECOND in and out for so many seconds, judged by the p99."""
-    rounds = Rounds()
+    """With a large backlog waiting, against with none."""
     with none_and_many(arena, waiting, body_bytes) as benches:
-        for _ in range(rounds_wanted):
-            for name, bench in benches.items():
-                lateness, ahead = steady_lateness(OURS, bench, PER_SECOND, seconds)
-                note(rounds, name, lateness)
-                rounds.add(f"{name} ahead", ahead)
-                bench.clear_queue()
-                bench.settle()
+        return compare_steady(benches, MANY, NONE, seconds, rounds_wanted, f"{waiting:,} waiting")
+
+
+def compare_steady(
+    benches: Mapping[str, Bench], ours: str, peer: str, seconds: int, rounds_wanted: int, what: str
+) -> Measurement:
+    """PER_SECOND in and out for so many seconds a round, judged by the p99; each second round in the other order."""
+    rounds = Rounds()
+    for number in range(rounds_wanted):
+        for name, bench in list(benches.items())[:: -1 if number % 2 else 1]:
+            lateness, ahead = steady_lateness(OURS, bench, PER_SECOND, seconds)
+            note(rounds, name, lateness)
+            rounds.add(f"{name} ahead", ahead)
+            bench.clear_queue()
+            bench.settle()
     return Measurement(
-        figure=rounds.ratio(f"{MANY} p99", f"{NONE} p99"),
-        ours=shown(rounds, MANY),
-        peer=shown(rounds, NONE),
+        figure=rounds.ratio(f"{ours} p99", f"{peer} p99"),
+        ours=shown(rounds, ours),
+        peer=shown(rounds, peer),
         numbers=rounds.numbers,
         notes=[
-            f"{PER_SECOND:,} a second for {seconds} s, {waiting:,} waiting; stored one to two seconds ahead by another "
-            f"process, in {BATCHES_PER_SECOND} store_many a second",
-            *(f"{name}: stored at least {min(rounds.numbers[f'{name} ahead']):.2f} s ahead" for name in (MANY, NONE)),
+            f"{PER_SECOND:,} a second for {seconds} s, {rounds_wanted} rounds each, {what}; stored one to two seconds "
+            f"ahead by another process, in {BATCHES_PER_SECOND} store_many a second",
+            *(f"{name}: stored at least {min(rounds.numbers[f'{name} ahead']):.2f} s ahead" for name in (ours, peer)),
         ],
     )

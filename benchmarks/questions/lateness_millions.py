@@ -1,13 +1,13 @@
 """Lateness under steady traffic with millions waiting, against with none."""
 
 from benchmarks.arena import Arena
-from benchmarks.lateness_steady import compare_steady_lateness
+from benchmarks.lateness_steady import compare_waiting
 from benchmarks.millions import millions
 from benchmarks.results import Measurement, Question
 
 
 def measure(arena: Arena, quick: bool) -> Measurement:
-    return compare_steady_lateness(arena, millions(quick), seconds=3 if quick else 300, rounds_wanted=1)
+    return compare_waiting(arena, millions(quick), seconds=3 if quick else 300, rounds_wanted=1)
 
 
 QUESTION = Question(
