@@ -18,7 +18,7 @@ PER_SECOND: Final = 1000
 def compare_waiting(
     arena: Arena, waiting: int, seconds: int, rounds_wanted: int, body_bytes: int = BODY_BYTES
 ) -> Measurement:
-    """With a large backlog waiting, against with none."""
+    """Compare a store in which `waiting` messages wait with one in which none do."""
     with none_and_many(arena, waiting, body_bytes) as benches:
         return compare_steady(benches, MANY, NONE, seconds, rounds_wanted, f"{waiting:,} waiting")
 
@@ -26,7 +26,10 @@ def compare_waiting(
 def compare_steady(
     benches: Mapping[str, Bench], ours: str, peer: str, seconds: int, rounds_wanted: int, what: str
 ) -> Measurement:
-    """PER_SECOND in and out for so many seconds a round, judged by the p99; each second round in the other order."""
+    """Compare the p99 of two stores that take and deliver PER_SECOND messages a second for `seconds` in each round.
+
+    Each second round measures the stores in the other order. `what`: for the notes, what the stores differ in.
+    """
     rounds = Rounds()
     for number in range(rounds_wanted):
         for name, bench in list(benches.items())[:: -1 if number % 2 else 1]:

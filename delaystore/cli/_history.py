@@ -79,10 +79,12 @@ def history(
             reach = () if life.message or life.entries else _reach(operations, status)
             _show(life, reach, wide=wide, as_json=as_json)
             return
-        reach = _reach(operations, status)
         waiting = None if key is None else opened.delivery.get(key=key)
         entries, next_key = _found(operations, wanted, start, limit)
-    if wanted == HistoryFilter(key=key) and key is not None and start is None and waiting is None and not entries:
+        is_whole = wanted == HistoryFilter(key=key) and key is not None and start is None
+        is_unknown = is_whole and waiting is None and not entries
+        reach = () if as_json and not is_unknown else _reach(operations, status)
+    if is_unknown:
         raise _unknown(f"a message with the key {key!r}", reach)
     next_text = None if next_key is None else str(next_key)
     if as_json:

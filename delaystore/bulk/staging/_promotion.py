@@ -45,12 +45,13 @@ from delaystore.stores.shared import unlike
 from delaystore.stores.sql.bound import BoundSqlStore
 from delaystore.stores.sql.bulk_partitions import PendingPartition
 from delaystore.stores.sql.codec import ATTEMPT, LOAD, MESSAGE_KEY, NOT_AFTER, WITH_NOT_AFTER, in_order, message_columns
+from delaystore.stores.sql.dialects.base import with_key
 from delaystore.stores.sql.errors import translated_errors
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.operating.history import is_delivered
 from delaystore.stores.sql.operating.loads import LoadChanges
 from delaystore.stores.sql.rows import time_or_earliest, to_readable_message
-from delaystore.stores.sql.schema import is_cancelled, with_key
+from delaystore.stores.sql.schema import is_cancelled
 
 TRIES: Final = 5
 """The most attempts at a promotion, if other transactions come in the way."""

@@ -53,10 +53,9 @@ from delaystore.stores.sql._history import NewEntries
 from delaystore.stores.sql._statements import Statements
 from delaystore.stores.sql.codec import FIRST_SENT, MESSAGE_KEY, NOT_AFTER
 from delaystore.stores.sql.dialects import Claiming
-from delaystore.stores.sql.dialects.base import CandidateRows, KeyUpserts, row_with
+from delaystore.stores.sql.dialects.base import CandidateRows, KeyUpserts, row_with, with_key
 from delaystore.stores.sql.faults import Fault
 from delaystore.stores.sql.rows import to_row
-from delaystore.stores.sql.schema import with_key
 
 _MAX_WAIT: Final = "max_wait"
 """The parameter of a bound, in microseconds."""
@@ -102,25 +101,15 @@ class Keyed(ABC):
         rule: KeyRule,
         now: datetime,
         entries: NewEntries | None = None,
+        *,
+        alone: bool = False,
     ) -> Placed:
         """Store `message`, or apply `rule`. Raises as `store_keyed`, and the driver's errors.
 
         Its own errors leave the transaction as it was. `entries`: the entry that a replaced message gets in the
-        history; None: none.
+        history; None: none. `alone`: each statement of the connection commits on its own, as PostgreSQL's may.
         """
-        with self._explained(message), self._apart(connection):
-            return self._place(connection, bounded(message, now, rule), rule, now, entries)
-
-    def place_alone(
-        self,
-        connection: Connection,
-        message: DelayedMessage,
-        rule: KeyRule,
-        now: datetime,
-        entries: NewEntries | None = None,
-    ) -> Placed:
-        """As `place`, on a connection where each statement commits on its own, as PostgreSQL's may."""
-        with self._explained(message):
+        with self._explained(message), nullcontext() if alone else self._apart(connection):
             return self._place(connection, bounded(message, now, rule), rule, now, entries)
 
     @abstractmethod
@@ -237,16 +226,15 @@ class OneStatement(Keyed):
         entries: NewEntries | None = None,
     ) -> Placed:
         values: dict[str, Any] = self._new_row(message, now) | {"now": now}
-        is_noted = False
-        if entries is not None and self._upserts.notes_replaced:
-            values |= entries.values
-            is_noted = True
+        noted = entries if self._upserts.notes_replaced else None
+        if noted is not None:
+            values |= noted.values
         elif entries is not None:  # nothing else can write until this transaction ends
             self._dialect.insert_entries(connection, [self._has_key], {"key": message.key}, entries)
         is_bounded = latest_due_time(now, rule) is not None
         if is_bounded and rule.max_wait is not None:
             values[_MAX_WAIT] = round(rule.max_wait.total_seconds() * 1_000_000)
-        row = connection.execute(self._statement(rule.on_key, is_bounded, is_noted), values).first()
+        row = connection.execute(self._statement(rule.on_key, is_bounded, noted is not None), values).first()
         if row is None or row.message_id is None:
             raise self._refusal(connection, message, rule)
         if row.message_id != message.message_id:

@@ -176,14 +176,14 @@ class KnownHistory:
 
     def is_kept(self, connection: Connection) -> bool:
         """Whether a history is kept. Asks in a transaction that is open on `connection`, if need be."""
-        if time.monotonic() >= self._ask_from:
+        if self.known is None:
             known = self.read(connection) if self._version.is_from(HISTORIC, connection) else None
             # A caller's transaction may read older rows: it must not tell all others that no history is kept.
             if known is not None or OWN in connection.get_execution_options():
                 self.note(known)
         return self._is_kept
 
-    def makes_entries(self, connection: Connection) -> bool:
+    def takes_entries(self, connection: Connection) -> bool:
         """Whether a history is kept; the driver raises an error where this role may not insert entries.
 
         A dispatcher asks before it forwards messages, which it could not remove.

@@ -339,7 +339,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore, Look
         with translated_errors():
             rows = self._claims.claim(at, limit, most_bytes, after)
             if rows:
-                self._parts.history.makes_entries(self.connection)
+                self._parts.history.takes_entries(self.connection)
         scan.ended(after, time.monotonic() - began, position_of_row(rows[-1]) if rows else None)
         messages = [to_message(row, None, (), row[8]) for row in rows]  # by number, which is faster than by name
         ids = [message.message_id for message in messages]
@@ -378,7 +378,7 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore, Look
     def new_entries(self, ending: Ending, at: datetime, by: str | None = None) -> NewEntries | None:
         """The entries that messages get in the history which end in this way; None: no history is kept."""
         with translated_errors():
-            is_kept = self._parts.history.makes_entries(self.connection)
+            is_kept = self._parts.history.takes_entries(self.connection)
         return NewEntries(self._sql.entries, ending, at, by) if is_kept else None
 
     def note_moved(self, rows: Table, where: ColumnElement[bool]) -> None:

@@ -104,11 +104,6 @@ def partitions_table(live: Table, dialect: StoreDialect) -> Table:
     return quoted_table(name, live.schema, Column(KEY, ExactText(MAX_MESSAGE_ID_BYTES), nullable=False))
 
 
-def with_key(query: Select[Any], table: Table) -> Select[Any]:
-    """A query for rows of `table` that have a key: bulk partitions have none, and no index of keys."""
-    return query.with_hint(table, "ONLY", "postgresql")
-
-
 def is_cancelled(load: Any) -> bool:
     """Whether a load is cancelled, by its row, and no run loads it again."""
     return load.cancelled_at is not None and load.token is None

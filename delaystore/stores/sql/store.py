@@ -550,7 +550,7 @@ class SqlDelayedMessageStore(ClaimsInBatches, OperableSqlStore, AuditedKeyedStor
         entries = NewEntries(parts.statements.entries, Ending.REPLACED, now) if is_noted else None
 
         def place(connection: Connection) -> str:
-            placed = parts.keyed_in(connection, message).place_alone(connection, message, rule, now, entries)
+            placed = parts.keyed_in(connection, message).place(connection, message, rule, now, entries, alone=True)
             if placed.message_id == message.message_id:
                 parts.scan.search_from_beginning(placed.next_attempt)
             return placed.message_id

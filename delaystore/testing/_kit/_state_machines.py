@@ -11,13 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from delaystore.errors import DuplicateMessageError
 from delaystore.filters import MessageFilter, Shift
-from delaystore.message import (
-    LATEST_DUE_TIME,
-    PARKED,
-    DelayedMessage,
-    FailedAttempt,
-    new_message_id,
-)
+from delaystore.message import LATEST_DUE_TIME, PARKED, DelayedMessage, FailedAttempt, new_message_id
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import DelayedMessageStore, ManagedDelayedMessageStore
 from delaystore.stores.memory import InMemoryDelayedMessageStore

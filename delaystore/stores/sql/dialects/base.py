@@ -863,6 +863,11 @@ def floored(number: ColumnElement[int], step: ColumnElement[int]) -> ColumnEleme
     return number - (number % step + step) % step
 
 
+def with_key(query: Select[Any], table: Table) -> Select[Any]:
+    """A query for rows of `table` that have a key: bulk partitions have none, and no index of keys."""
+    return query.with_hint(table, "ONLY", "postgresql")
+
+
 def row_with(table: Table) -> ColumnElement[bool]:
     """Whether a row is the one of the parameter `id`."""
     return table.c.message_id == bindparam("id", type_=table.c.message_id.type)

@@ -77,6 +77,7 @@ from delaystore.stores.sql.dialects.base import (
     driver_errors,
     give_up,
     row_with,
+    with_key,
 )
 from delaystore.stores.sql.dialects.postgresql_tables import (
     LOCK_TIMEOUT_SETTING,
@@ -441,8 +442,8 @@ class PostgreSqlDialect(PostgreSqlTables, LocatedRows, KeyUpserts, Notifications
         replaced: CTE | None = None
         if entries is not None:
             has_key = key == bindparam(MESSAGE_KEY, type_=key.type)
-            found = select(*entries.columns).where(has_key, limited).with_for_update()
-            replaced = found.with_hint(table, "ONLY").cte("replaced")  # no partition has a row with a key
+            found = with_key(select(*entries.columns), table).where(has_key, limited)
+            replaced = found.with_for_update().cte("replaced")
             new = new.where(select(func.count()).select_from(replaced).scalar_subquery() >= 0)  # so it is read first
         insert = postgresql.insert(table).from_select(names, new, include_defaults=False)
         values, condition = changes(insert.excluded)
