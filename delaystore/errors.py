@@ -7,9 +7,11 @@ Every error that delaystore raises on purpose is a `DelaystoreError`. Its text n
     │   ├── UnknownSchemeError        no store or transport is registered for a URL's scheme
     │   ├── MissingDependencyError    an extra that is not installed
     │   ├── UnsupportedModeError      the store and the transport do not support a TransactionMode
-    │   └── UnknownLoadError          no load has this id
+    │   ├── UnknownLoadError          no load has this id
+    │   └── UnknownScheduleError      no schedule has this name
     ├── InvalidMessageError           a message that no store or transport can carry (also a ValueError)
     │   └── UnsupportedMessageError   a message that this transport cannot carry unchanged
+    ├── InvalidScheduleError          a recurring schedule that cannot be (also a ValueError)
     ├── StoreError                    the store failed
     │   ├── StoreUnavailableError     the store cannot be reached, or refuses the login
     │   │   ├── MessageBeingStoredError another transaction is storing a message_id
@@ -93,6 +95,13 @@ class UnknownLoadError(ConfigurationError):
     """
 
 
+class UnknownScheduleError(ConfigurationError):
+    """No recurring schedule has this name.
+
+    Remedy: list the schedules, as by `delaystore schedules list`, and correct the name.
+    """
+
+
 class InvalidMessageError(DelaystoreError, ValueError):
     """No store or transport can carry the message, or a request is invalid.
 
@@ -108,6 +117,16 @@ class UnsupportedMessageError(InvalidMessageError):
     Raised for values that the protocol of the transport does not have, such as floats in AMQP headers.
 
     Remedy: change the value as the text says, for example send a number as text, or move large headers into the body.
+    """
+
+
+class InvalidScheduleError(DelaystoreError, ValueError):
+    """The rule of a recurring schedule is invalid.
+
+    Raised for a cron expression that is misspelt or never matches, for an interval that is out of range, and for an
+    unknown time zone. Nothing is stored. It is also a ValueError.
+
+    Remedy: correct the value that the text names.
     """
 
 

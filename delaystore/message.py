@@ -429,6 +429,24 @@ def unmarked(message: Any) -> datetime:
     return next_attempt if are_times and are_same_time(next_attempt, due_time) else due_time
 
 
+NO_BODY: Final = "give exactly one of body= (bytes) and json= (a value that is not None)"
+
+
+def json_content(
+    body: bytes | None, value: Any, properties: Mapping[str, Any] | None
+) -> tuple[bytes, Mapping[str, Any]]:
+    """The body and the properties of a message whose body is the JSON of `value`. Raises InvalidMessageError if there
+    is a body, too, and for a value that has no JSON.
+    """
+    if body is not None:
+        raise InvalidMessageError(NO_BODY)
+    try:
+        made = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:  # half a surrogate pair is a ValueError
+        raise InvalidMessageError(f"the value of json= cannot be written as JSON: {error}") from None
+    return made, {"content_type": "application/json", **(properties or {})}
+
+
 def due_after(now: datetime, delay: timedelta | float) -> datetime:
     """`now` and `delay`, a timedelta or seconds; raises InvalidMessageError if that is negative or too long."""
     try:

@@ -5,7 +5,12 @@ May be changed freely: everything but the signatures of the classes in `__all__`
 May import: the ground, `stores`, `transports`, `dispatcher`, `operations`.
 """
 
-from delaystore.delivery._asynchronous import AsyncDelayedDelivery, AsyncEnlistedDelivery, AsyncOperations
+from delaystore.delivery._asynchronous import (
+    AsyncDelayedDelivery,
+    AsyncEnlistedDelivery,
+    AsyncOperations,
+    AsyncSchedules,
+)
 from delaystore.delivery._delivery import DelayedDelivery
 from delaystore.delivery._sending import EnlistedDelivery, Sender
 
@@ -13,6 +18,7 @@ __all__ = [
     "AsyncDelayedDelivery",
     "AsyncEnlistedDelivery",
     "AsyncOperations",
+    "AsyncSchedules",
     "DelayedDelivery",
     "EnlistedDelivery",
     "Sender",

@@ -26,6 +26,7 @@ from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, Position
 from delaystore.operations import ErrorQueue, Loads, Operations, Overview
 from delaystore.processes import WouldBlockError, in_thread, renew_in_children, without_pauses
+from delaystore.schedules.service import Schedules
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import InMemoryDelayedMessageStore
 from delaystore.stores.abc import DelayedMessageStore
@@ -122,6 +123,35 @@ class AsyncLoads:
     async def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Call `method` of the Loads behind this one."""
         return await self._call_delivery(lambda _: method(self._loads, *arguments, **named))
+
+
+class AsyncSchedules:
+    """`Schedules` for asyncio, with the same calls, arguments and errors."""
+
+    def __init__(
+        self,
+        call: Callable[..., Awaitable[Any]],
+        of: Callable[[Any], Schedules] = lambda scheduling: scheduling.schedules,
+    ) -> None:
+        self._call_with, self._of = call, of
+
+    put = awaited(Schedules.put)
+    put_schedule = awaited(Schedules.put_schedule)
+    put_all = awaited(Schedules.put_all)
+    pause = awaited(Schedules.pause)
+    resume = awaited(Schedules.resume)
+    skip = awaited(Schedules.skip)
+    trigger = awaited(Schedules.trigger)
+    backfill = awaited(Schedules.backfill)
+    delete = awaited(Schedules.delete)
+    get = awaited(Schedules.get)
+    list = awaited(Schedules.list)
+    upcoming = awaited(Schedules.upcoming)
+    preview = awaited(Schedules.preview)
+
+    async def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call `method` of the Schedules behind this one."""
+        return await self._call_with(lambda scheduling: method(self._of(scheduling), *arguments, **named))
 
 
 class AsyncOperations:
@@ -493,6 +523,15 @@ class AsyncDelayedDelivery:
         blocks = not isinstance(self._store, LoopStore)
         return AsyncOperations(self._call, self._call_as_it_is, self._delivery.operations, blocks=blocks)
 
+    @property
+    def schedules(self) -> AsyncSchedules:
+        """As `DelayedDelivery.schedules`, awaited."""
+        return AsyncSchedules(self._call)
+
+    def schedules_as(self, way: Way, by: str | None = None) -> AsyncSchedules:
+        """As `DelayedDelivery.schedules_as`, awaited."""
+        return AsyncSchedules(self._call, lambda delivery: delivery.schedules_as(way, by))
+
     async def setup_infrastructure(self) -> None:
         """As `DelayedDelivery.setup_infrastructure`."""
         self._own_loop.open()
@@ -608,6 +647,11 @@ class AsyncEnlistedDelivery:
     cancel = awaited(EnlistedDelivery.cancel)
     reschedule = awaited(EnlistedDelivery.reschedule)
     send_now = awaited(EnlistedDelivery.send_now)
+
+    @property
+    def schedules(self) -> AsyncSchedules:
+        """As `EnlistedDelivery.schedules`, awaited."""
+        return AsyncSchedules(self._call)
 
     async def _call(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
         async with self._turn:  # one connection takes one statement, and one savepoint, after the other

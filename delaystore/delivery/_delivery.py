@@ -42,11 +42,13 @@ from delaystore.message import DelayedMessage, IfDelivered, KeyRule, OnKey, Posi
 from delaystore.operations import EndpointAccess, Operations
 from delaystore.operations.changes import Actor, MessageChanges
 from delaystore.processes import actor_name, off_the_loop, renew_in_children
+from delaystore.schedules.service import ScheduleAccess, Schedules
 from delaystore.settings import Audit, DelayedDeliverySettings
 from delaystore.stores.abc import Count, DelayedMessageStore, ManagedDelayedMessageStore, ManagementOutcome, Page
 from delaystore.stores.history import DeduplicatingStore, HistoryEntry, HistoryFilter
 from delaystore.stores.operable import OperableDelayedMessageStore
 from delaystore.stores.records import Way
+from delaystore.stores.schedules import ScheduleRows, StoreWithSchedules, no_schedules, schedule_rows
 from delaystore.stores.shared import answer_about, check_one
 from delaystore.transports.abc import Outcome, OutcomeKind, Transport
 
@@ -497,6 +499,34 @@ class DelayedDelivery(Sender):
     def sending_as(self, way: Way, by: str | None = None) -> Sender:
         """Send by another way than this program's own; replaced messages are noted as with `changes_as`."""
         return _SenderAs(self, self._actor.acting(actor_name(by), way))
+
+    @property
+    def schedules(self) -> Schedules:
+        """Recurring schedules: create, change, pause, skip, list. Any dispatcher of the endpoint makes occurrences.
+
+        Example:
+            ```python
+            delivery.schedules.put("reports", cron="0 9 * * 1", zone="Europe/Berlin", destination="reports", body=b"")
+            ```
+
+        """
+        return self.schedules_as(self._actor.way)
+
+    def schedules_as(self, way: Way, by: str | None = None) -> Schedules:
+        """The schedules, whose changes are made by another way; noted as with `changes_as`."""
+        actor = self._actor.acting(actor_name(by), way)
+        wake_up = partial(self._wake_up, None)
+        access = ScheduleAccess(opened=self._opened, check=self._factory.check, wake_up=wake_up, actor=actor)
+        return Schedules(access)
+
+    @contextmanager
+    def _opened(self, purpose: str) -> Iterator[ScheduleRows]:
+        """The rows of schedules in a transaction. Raises ConfigurationError where the store has none."""
+        if not isinstance(self._store, StoreWithSchedules):
+            raise no_schedules(self._store)
+        self.prepare()
+        with self._telling_breaker(self._calls.call(purpose)), self._store.transaction() as transaction:
+            yield schedule_rows(transaction)
 
     @property
     def operations(self) -> Operations:

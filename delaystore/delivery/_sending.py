@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 from functools import partial
-from json import dumps
 from typing import Any, Final, Protocol, runtime_checkable
 
 from typing_extensions import override
@@ -13,6 +12,7 @@ from typing_extensions import override
 from delaystore.dispatcher.observer import GuardedObserver, Sending
 from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import (
+    NO_BODY,
     NOTHING,
     DelayedMessage,
     IfDelivered,
@@ -20,14 +20,17 @@ from delaystore.message import (
     OnKey,
     check_key,
     due_after,
+    json_content,
     latest_delivery_of,
     new_message_id,
 )
 from delaystore.operations.changes import Actor, MessageChanges, audited_keyed
 from delaystore.processes import actor_name
+from delaystore.schedules.service import ScheduleAccess, Schedules
 from delaystore.stores.abc import REJECT, KeyedDelayedMessageStore, ManagementOutcome
 from delaystore.stores.operable import AuditedKeyedStore
 from delaystore.stores.records import Way
+from delaystore.stores.schedules import schedule_rows
 from delaystore.stores.shared import answer_about, deduplicating, keyed
 from delaystore.transports.abc import Transport
 
@@ -213,7 +216,7 @@ class Sender(ABC):
         if json is not None:
             body, properties = json_content(body, json, properties)
         elif body is None:
-            raise InvalidMessageError(_NO_BODY)
+            raise InvalidMessageError(NO_BODY)
         self.prepare()
         due_time = self._factory.due_time(delay, at)
         message = DelayedMessage(
@@ -248,24 +251,6 @@ class Sender(ABC):
 
         `new`: refuse a message that was delivered. Raises StoreError.
         """
-
-
-_NO_BODY: Final = "give exactly one of body= (bytes) and json= (a value that is not None)"
-
-
-def json_content(
-    body: bytes | None, value: Any, properties: Mapping[str, Any] | None
-) -> tuple[bytes, Mapping[str, Any]]:
-    """The body and the properties of a message whose body is the JSON of `value`. Raises InvalidMessageError if there
-    is a body, too, and for a value that has no JSON.
-    """
-    if body is not None:
-        raise InvalidMessageError(_NO_BODY)
-    try:
-        made = dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError, RecursionError) as error:  # half a surrogate pair is a ValueError
-        raise InvalidMessageError(f"the value of json= cannot be written as JSON: {error}") from None
-    return made, {"content_type": "application/json", **(properties or {})}
 
 
 def rule_of(key: str | None, on_key: OnKey | str | None, max_wait: timedelta | float | None) -> KeyRule | None:
@@ -518,6 +503,22 @@ class EnlistedDelivery(Sender):
     def changes_as(self, way: Way, by: str | None = None) -> MessageChanges:
         """As `DelayedDelivery.changes_as`, in your transaction."""
         return self._changes.acting(actor_name(by), way)
+
+    @property
+    def schedules(self) -> Schedules:
+        """As `DelayedDelivery.schedules`, in your transaction: create a tenant and its schedules together."""
+        return self.schedules_as(self._actor.way)
+
+    def schedules_as(self, way: Way, by: str | None = None) -> Schedules:
+        """As `DelayedDelivery.schedules_as`, in your transaction."""
+        return Schedules(
+            ScheduleAccess(
+                opened=lambda _: nullcontext(schedule_rows(self._bound)),
+                check=self._factory.check,
+                wake_up=lambda: self._earliest.note(self._bound.now()),
+                actor=self._actor.acting(actor_name(by), way),
+            )
+        )
 
     @override
     def _keep(self, message: DelayedMessage) -> None:

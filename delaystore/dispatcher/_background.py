@@ -1,10 +1,12 @@
-"""Threads beside the passes: heartbeats in the store, and parking of messages of paused destinations."""
+"""Threads beside the passes: heartbeats, parking of messages of paused destinations, and schedules."""
 
 import logging
 import os
 import socket
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from typing import Final
@@ -15,9 +17,11 @@ from delaystore.calls import Call
 from delaystore.dispatcher._context import DispatchContext, WakeUp
 from delaystore.dispatcher._pauses_and_limits import is_paused
 from delaystore.dispatcher.error_queue import QueueDepth
+from delaystore.schedules.making import make_due, recompute_zones
 from delaystore.stores.history import StoreWithHistory
 from delaystore.stores.operable import STEP, OperableDelayedMessageStore
 from delaystore.stores.records import FURTHEST, HEARTBEAT_EVERY, DispatcherRecord
+from delaystore.stores.schedules import ScheduleRows, StoreWithSchedules, schedule_rows
 
 logger = logging.getLogger("delaystore.dispatcher")
 HEARTBEAT_TIMEOUT: Final = 5.0
@@ -208,6 +212,54 @@ class ParkingThread:
     def _call(self, purpose: str) -> Call:
         """A call of this thread's own: the breaker and the slow-call log of the passes do not count it."""
         return Call(purpose, self._context.settings.store_timeout.total_seconds())
+
+
+SCHEDULES_EVERY: Final = 1.0
+"""Seconds between two looks at the schedules, if there are some: another process may have put one."""
+SHORTEST_LOOK: Final = 0.05
+"""Seconds between two looks, while other dispatchers make occurrences."""
+
+
+class ScheduleThread:
+    """Makes occurrences of schedules, in a thread of its own, while a loop runs. Several dispatchers may do the same.
+
+    Rows are locked, and their occurrences are stored, in one transaction: a dispatcher that dies leaves the rows to the
+    next one as they were.
+    """
+
+    def __init__(self, context: DispatchContext, name: str, wake: WakeUp) -> None:
+        self._context, self._wake = context, wake
+        self._has_zones = False
+        self.ticker: Final = Ticker(f"{name}-schedules", "making occurrences of schedules", self.work)
+
+    def work(self) -> float:
+        """Make all occurrences that are to be made now; returns the seconds to the next look. Raises store errors."""
+        store = self._context.operability.check()
+        if not isinstance(store, StoreWithSchedules) or not store.has_schedules:
+            return LOOK_EVERY
+        while not (self._has_zones or self.ticker.ended):
+            with self._rows(store, "looking at the time zones of schedules") as rows:
+                self._has_zones = not recompute_zones(rows)
+        while not self.ticker.ended:
+            with self._rows(store, "asking for the next schedule") as rows:
+                first, now = rows.next_look(), rows.transaction.now()
+            if first is None or first > now:
+                break
+            with self._rows(store, "making occurrences of schedules") as rows:
+                made = make_due(rows)
+            if made.earliest is not None:
+                self._wake.wake_up(made.earliest)
+            if not made.rows:
+                break  # others make them
+        if first is None:
+            return LOOK_EVERY
+        return min(max((first - now).total_seconds(), SHORTEST_LOOK), SCHEDULES_EVERY)
+
+    @contextmanager
+    def _rows(self, store: StoreWithSchedules, purpose: str) -> Iterator[ScheduleRows]:
+        """Rows in a transaction. It is a call of this thread's own, which the breaker of the passes does not count."""
+        with Call(purpose, self._context.settings.store_timeout.total_seconds()), store.transaction() as transaction:
+            yield schedule_rows(transaction)
 
 
 def unpark_resuming(context: DispatchContext) -> None:

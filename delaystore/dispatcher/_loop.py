@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from delaystore.breakers import BreakerState, RepeatedFailuresOverTimeCircuitBreaker
-from delaystore.dispatcher._background import DispatcherHeartbeats, ParkingThread
+from delaystore.dispatcher._background import DispatcherHeartbeats, ParkingThread, ScheduleThread
 from delaystore.dispatcher._context import DispatchContext, WakeUp, Worker
 from delaystore.dispatcher._passes import DispatchPass, PassResult
 from delaystore.errors import DelaystoreError, TransportUnavailableError
@@ -187,6 +187,7 @@ class DispatchLoop:
         self._tickers = (
             DispatcherHeartbeats(context, name, known_as).ticker,
             ParkingThread(context, name, self.wake).ticker,
+            ScheduleThread(context, name, self.wake).ticker,
         )
 
     def run(self) -> None:

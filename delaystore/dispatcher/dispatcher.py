@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from delaystore.calls import in_background
-from delaystore.dispatcher._background import DispatcherHeartbeats, unpark_resuming
+from delaystore.dispatcher._background import DispatcherHeartbeats, ScheduleThread, unpark_resuming
 from delaystore.dispatcher._context import DispatchContext, WakeUp
 from delaystore.dispatcher._loop import DispatchLoop, forget_old
 from delaystore.dispatcher._passes import DispatchPass
@@ -186,6 +186,8 @@ class Dispatcher:
     def dispatch_due(self) -> DispatchReport:
         """Forward all messages that are due now, in the calling thread: for tests and for cron.
 
+        Occurrences of schedules are made first, those of the next two minutes, too.
+
         Ends early when the broker stops answering. Parked messages of a destination that resumes are due, too. The
         store gets a report, for `delaystore status`.
 
@@ -199,6 +201,7 @@ class Dispatcher:
         """
         seconds = self._settings.dispatch_timeout.total_seconds()
         WakeUp().pause(seconds, lambda: self._transport.unavailable() is None, poll=0.02)
+        ScheduleThread(self._context, self._name, WakeUp()).work()
         unpark_resuming(self._context)
         result = self._passes.run()
         if result.outage is not None and not result.report.fetched:

@@ -478,7 +478,7 @@ class Way(StrEnum):
 
 
 class ChangeAction(StrEnum):
-    """Changes of waiting messages or of a destination. Changes of the error queue have other actions."""
+    """Changes of waiting messages, destinations and schedules. Changes of the error queue have other actions."""
 
     CANCEL = "cancel"
     RESCHEDULE = "reschedule"
@@ -492,6 +492,12 @@ class ChangeAction(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     LIMIT = "limit"
+    PUT = "put"
+    """Create or change a schedule."""
+    DELETE = "delete"
+    SKIP = "skip"
+    TRIGGER = "trigger"
+    BACKFILL = "backfill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -632,6 +638,10 @@ class Change:
     def of_load(self, at: datetime, load_id: str, until: datetime | None = None) -> AuditEntry:
         """The entry of a load that is paused, perhaps until a time, or resumed."""
         return self._entry(at, f"load {load_id}" + ("" if until is None else f" until {time_text(until)}"), 0)
+
+    def of_schedule(self, at: datetime, name: str, detail: str = "") -> AuditEntry:
+        """The entry of a schedule that is changed; `detail`: more words, with a space before them."""
+        return self._entry(at, f"schedule {name}{detail}", 0)
 
     def of_operation(self, at: datetime, operation: Operation) -> AuditEntry:
         """The entry of an operation on many messages: as it begins, when it has changed none yet, and as it ends."""

@@ -423,7 +423,10 @@ class TestDelivery(DelayedDelivery):
         """When the next attempt after the present is, up to `end`; None: there is none."""
         after = self.clock.now() + _NEXT_INSTANT
         messages = self.list(since=after, until=end + _NEXT_INSTANT, limit=1).messages
-        return messages[0].next_attempt if messages else None
+        with self._opened("asking for the next schedule") as rows:
+            look_at = rows.next_look()
+        moments = [*(message.next_attempt for message in messages), *([] if look_at is None else [look_at])]
+        return min((max(each, after) for each in moments if each <= end), default=None)
 
 
 def _for(destination: str | None, messages: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:

@@ -22,7 +22,7 @@ from delaystore.stores.history import (
     StoreWithHistory,
 )
 from delaystore.stores.memory._waiting import WaitingMessages, copied, counted, parked, rescheduled, shown
-from delaystore.stores.operable import EXAMINED, STEP, OperableDelayedMessageStore
+from delaystore.stores.operable import EXAMINED, STEP
 from delaystore.stores.records import (
     ACTIVITY_KEPT,
     ALIVE,
@@ -39,10 +39,11 @@ from delaystore.stores.records import (
     OperationKind,
     OperationState,
 )
+from delaystore.stores.schedules import StoreWithSchedules
 from delaystore.stores.shared import check_max_rate, check_new, check_number, count_of_begun, ingresses_to_show, taken
 
 
-class OperableInMemoryStore(OperableDelayedMessageStore, StoreWithHistory):
+class OperableInMemoryStore(StoreWithSchedules, StoreWithHistory):
     """All of it happens at once, under the lock of the waiting messages. Searches and counts read everything."""
 
     _clock: Clock
@@ -57,6 +58,11 @@ class OperableInMemoryStore(OperableDelayedMessageStore, StoreWithHistory):
     @property
     @override
     def is_operable(self) -> bool:
+        return True
+
+    @property
+    @override
+    def has_schedules(self) -> bool:
         return True
 
     @override

@@ -31,6 +31,7 @@ from delaystore.message import (
 from delaystore.settings import TransactionMode
 from delaystore.stores.abc import REJECT, ManagementOutcome
 from delaystore.stores.history import DeduplicatingStore, HistoryEntry, without_history
+from delaystore.stores.memory._schedules import MemorySchedules
 from delaystore.stores.memory._waiting import (
     WaitingEntry,
     WaitingMessages,
@@ -52,6 +53,7 @@ from delaystore.stores.records import (
     MessageBefore,
     is_postponed,
 )
+from delaystore.stores.schedules import ScheduleRows, SchedulingTransaction
 from delaystore.stores.shared import (
     ClaimsInBatches,
     bounded,
@@ -73,7 +75,9 @@ class _Write(NamedTuple):
     """The message after the commit, changed or not; None: it is removed."""
 
 
-class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore, OperableTransaction):
+class InMemoryTransaction(
+    ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore, OperableTransaction, SchedulingTransaction
+):
     """Claims fetched messages until the block ends, and keeps its writes to itself until then.
 
     Messages that the block stores are fetched only after its end, by others and by the block. It may settle messages
@@ -97,6 +101,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore
         self._noted: list[AuditEntry] = []
         self._entries: list[HistoryEntry] = []
         self._limits_as_of: int | None = None
+        self._schedules = MemorySchedules(waiting.schedules, self, self._ids)
         self._ended = False
 
     @override
@@ -106,6 +111,18 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore
     @override
     def now(self) -> datetime:
         return self._clock.now()
+
+    @property
+    @override
+    def schedule_rows(self) -> ScheduleRows:
+        with self._waiting.lock:
+            self._check_open()
+        return self._schedules
+
+    def _ids(self, prefix: str) -> Sequence[str]:
+        """The ids of waiting and new messages that begin with `prefix`."""
+        with self._waiting.lock:
+            return [each for each in {*self._waiting.entries, *self._stored} if each.startswith(prefix)]
 
     @override
     def store(self, message: DelayedMessage) -> None:
@@ -360,8 +377,8 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore
             return None if seen is None or seen.message is None else copied(seen.message)
 
     @override
-    def cancel(self, message_id: str, *, change: Change | None = None) -> ManagementOutcome:
-        """Delete at the commit; messages of this transaction are gone at once."""
+    def cancel(self, message_id: str, *, change: Change | None = None, by: str | None = None) -> ManagementOutcome:
+        """Delete at the commit; messages of this transaction are gone at once. `by`: who, without a `change`."""
         check_message_id(message_id)
         with self._waiting.lock:
             self._check_open()
@@ -373,7 +390,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore
             assert message is not None
             self._note(message, change)
             is_replaced = change is not None and change.action is ChangeAction.REPLACE
-            ending, by = Ending.REPLACED if is_replaced else Ending.CANCELLED, None if change is None else change.by
+            ending, by = Ending.REPLACED if is_replaced else Ending.CANCELLED, by if change is None else change.by
             self._entries += self._waiting.history.made_of(message, ending, self._clock.now(), by)
             if stored is not None:
                 self._forget(message_id)
@@ -475,7 +492,7 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore
             self._waiting.add(self._stored)
             self._waiting.changes += self._noted
             self._waiting.history.entries += self._entries
-            self._end()
+            self._end(committed=True)
 
     def _as_kept(self, message: DelayedMessage) -> DelayedMessage:
         """`message` as it is kept: shown, if its destination was resumed or got another limit meanwhile."""
@@ -490,9 +507,10 @@ class InMemoryTransaction(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore
         with self._waiting.lock:
             for write in self._writes.values():
                 self._waiting.free(write.entry)
-            self._end()
+            self._end(committed=False)
 
-    def _end(self) -> None:
+    def _end(self, *, committed: bool) -> None:
+        self._schedules.end(committed=committed)
         self._free_reserved()
         self._ended = True
 

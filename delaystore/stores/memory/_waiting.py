@@ -12,6 +12,7 @@ from typing import Any, Final
 from delaystore.message import PARKED, DelayedMessage, marked, moved, unmarked, utc, with_attempt
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.history import HistoryEntry
+from delaystore.stores.memory._schedules import KnownSchedules
 from delaystore.stores.records import (
     ATTEMPTED,
     DELIVERED,
@@ -218,6 +219,7 @@ class WaitingMessages:
         """By minute."""
         self.changes: list[AuditEntry] = []
         self.history = MemoryHistory()
+        self.schedules = KnownSchedules()
         self._free: list[_Item] = []
         self._leases: list[_Item] = []
         self._tickets = 0

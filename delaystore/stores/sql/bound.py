@@ -45,6 +45,7 @@ from delaystore.stores.records import (
     FailedDelivery,
     name_of_load,
 )
+from delaystore.stores.schedules import ScheduleRows, SchedulingTransaction
 from delaystore.stores.shared import ClaimsInBatches, in_order_of_keys, shifted, without_keys
 from delaystore.stores.sql._claims import Claims
 from delaystore.stores.sql._history import NewEntries
@@ -59,6 +60,7 @@ from delaystore.stores.sql.faults import TableSize
 from delaystore.stores.sql.operating.audit import AuditTrail
 from delaystore.stores.sql.operating.history import HistoryQueries
 from delaystore.stores.sql.operating.loads import LoadChanges, LoadQueries
+from delaystore.stores.sql.operating.schedules import ScheduleQueries
 from delaystore.stores.sql.rows import MessageRows, position_of_row, stored_id, time_or_earliest, to_message
 from delaystore.stores.sql.schema import is_of_load, paused_names, promised_times
 
@@ -78,7 +80,9 @@ _OUTCOMES: Final[Mapping[bool | None, ManagementOutcome]] = {
 """By the result of `StoreDialect.change_unclaimed`."""
 
 
-class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore, LookUp, OperableTransaction):
+class BoundSqlStore(
+    ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore, LookUp, OperableTransaction, SchedulingTransaction
+):
     """The store's interface on one connection; commit and rollback are its owner's."""
 
     keeps_not_after: ClassVar[bool] = True
@@ -104,6 +108,11 @@ class BoundSqlStore(ClaimsInBatches, AuditedKeyedStore, DeduplicatingStore, Look
     def connection(self) -> Connection:
         """The connection in whose transaction everything happens; write to it what shall be committed with it."""
         return self._connection
+
+    @property
+    @override
+    def schedule_rows(self) -> ScheduleRows:
+        return ScheduleQueries(self)
 
     @property
     @override

@@ -38,6 +38,7 @@ from delaystore.stores.sql.codec import (
     LOAD,
     MESSAGE_KEY,
     NOT_AFTER,
+    Body,
     ExactText,
     Json,
     UtcDateTime,
@@ -129,7 +130,8 @@ class OperatingTables:
     A row of `destinations` says that it is paused, limited, or resuming; `_allowances` has its bucket.
     `dispatchers` has a row for each that lives, or did until lately; `activity` one for each dispatcher and minute.
     `loads` has a row for each load of files, DataFrames or a stream; `load_changes` how many of its messages left the
-    store without a delivery. `history` has a row for each message that has left, if `settings` say so.
+    store without a delivery. `history` has a row for each message that has left, if `settings` say so. `schedules` has
+    a row for each recurring schedule.
     """
 
     def __init__(self, live: Table, dialect: StoreDialect) -> None:
@@ -197,11 +199,21 @@ class OperatingTables:
         Index(derived_name(live.name, "_history_ended", dialect), table.c.ended_at, table.c.message_id, _table=table)
         return table
 
+    @memoized_property
+    def schedules(self) -> Table:
+        """Recurring schedules."""
+        table = quoted_table(self._names[8], self._live.schema, *_schedules(), **self._dialect.table_options)
+        look_at = table.c.look_at
+        is_active = self._dialect.index_condition(look_at.is_not(None))
+        name = derived_name(self._live.name, "_schedules_look", self._dialect)
+        Index(name, look_at, table.c.name, _table=table, **is_active)
+        return table
+
     @property
     def all(self) -> list[Table]:
         """All of them."""
         beside = [self.destinations, self.dispatchers, self.activity, self.operations, self.changes]
-        return [*beside, self.loads, self.load_changes, self.settings, self.history]
+        return [*beside, self.loads, self.load_changes, self.settings, self.history, self.schedules]
 
 
 # Types that several columns share: SQLAlchemy asks the dialect about each instance of a type, for each engine.
@@ -327,6 +339,26 @@ def _history() -> list[Column[Any]]:
         Column("ended_by", _NAME),
         Column("body_hash", DIGEST),
         Column(FAILURES, _JSON),
+    ]
+
+
+def _schedules() -> list[Column[Any]]:
+    return [
+        Column("name", _NAME, primary_key=True),
+        Column("destination", _ADDRESS, nullable=False),
+        Column("body", Body(), nullable=False),
+        Column("headers", _JSON),
+        Column("properties", _JSON),
+        Column("definition", _JSON, nullable=False),
+        Column("zone", _NAME, nullable=False),
+        Column("zone_rules", ExactText(20), nullable=False),
+        Column("paused", Integer, nullable=False),
+        Column("next_due", _TIME),
+        Column("look_at", _TIME),
+        Column("progress", _JSON, nullable=False),
+        Column("version", Integer, nullable=False),
+        Column("changed", _TIME, nullable=False),
+        Column("changed_by", _NAME, nullable=False),
     ]
 
 

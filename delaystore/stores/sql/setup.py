@@ -36,6 +36,8 @@ LOADED: Final = "0006"
 """The first version whose messages have a latest delivery time and a load, and whose operations have a shift."""
 HISTORIC: Final = "0007"
 """The first version with a history."""
+SCHEDULED: Final = "0008"
+"""The first version with schedules."""
 HEAD: Final = max(path.name[1:5] for path in _MIGRATIONS.glob("versions/v*.py"))
 """The version this release works with, of the newest migration, vNNNN_*.py."""
 
@@ -264,7 +266,8 @@ def _operations(connection: Connection, table: Table, dialect: StoreDialect) -> 
         "delaystore_loads": loads_table_name(table.name, dialect),
         "delaystore_loads_number": derived_name(table.name, "_loads_number", dialect),
         "delaystore_load_changes": operating_table_names(table.name, dialect)[5],
-        "delaystore_history": operating_table_names(table.name, dialect)[6:],
+        "delaystore_history": operating_table_names(table.name, dialect)[6:8],
+        "delaystore_schedules": operating_table_names(table.name, dialect)[8],
         "delaystore_history_columns": dialect.history_columns(),
         "delaystore_history_options": dialect.history_options,
         "delaystore_make_history": dialect.make_history,

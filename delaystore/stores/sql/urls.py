@@ -119,6 +119,7 @@ OPERATING_SUFFIXES: Final = (
     "_load_changes",
     "_settings",
     "_history",
+    "_schedules",
 )
 """The tables of what operators and dispatchers note, in the order in which `operating_table_names` has them."""
 TEST_CLOCK: Final = "_test_clock"

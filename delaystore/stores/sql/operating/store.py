@@ -15,6 +15,7 @@ from delaystore.errors import StoreError
 from delaystore.stores.history import StoreWithHistory
 from delaystore.stores.operable import STEP, StoreWithLoads
 from delaystore.stores.records import Activity, DispatcherRecord, IngressRecord
+from delaystore.stores.schedules import StoreWithSchedules
 from delaystore.stores.shared import check_number, in_transaction
 from delaystore.stores.sql import setup
 from delaystore.stores.sql._parts import StoreParts
@@ -35,7 +36,7 @@ CLEAN_UP_EVERY: Final = 60.0
 """Seconds between two heartbeats that also delete old reports, and sum changes of loads up."""
 
 
-class OperableSqlStore(StoreWithLoads, StoreWithHistory):
+class OperableSqlStore(StoreWithLoads, StoreWithHistory, StoreWithSchedules):
     """The operable part of SqlDelayedMessageStore."""
 
     _is_operable = False
@@ -113,6 +114,12 @@ class OperableSqlStore(StoreWithLoads, StoreWithHistory):
     @override
     def makes_entries(self) -> bool:
         return not self._parts.history.is_refused
+
+    @property
+    @override
+    def has_schedules(self) -> bool:
+        with self._one_call() as bound, translated_errors():
+            return bound.parts.version.is_from(setup.SCHEDULED, bound.connection)
 
     def partition_history(self) -> None:
         """Make the next partitions of the history, and drop those of entries that were kept long enough."""

@@ -1,0 +1,667 @@
+"""`Schedules`: creating, changing and looking up recurring schedules."""
+
+from builtins import list as List  # noqa: N812 - `list` is a method here
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, Protocol, Self, Unpack
+
+from delaystore.errors import DelaystoreError, InvalidScheduleError, StoreUnavailableError, UnknownScheduleError
+from delaystore.message import DelayedMessage, utc
+from delaystore.schedules.definition import Definition, Schedule, check_name
+from delaystore.schedules.making import occurrences, store_new
+from delaystore.schedules.rules import zone_fingerprint
+from delaystore.stores.documents import instant
+from delaystore.stores.records import Change, ChangeAction
+from delaystore.stores.schedules import (
+    OCCURRENCES,
+    ScheduleProgress,
+    ScheduleRows,
+    StoredSchedule,
+    nominal_time,
+    occurrence_id,
+)
+from delaystore.text import counted, time_text
+
+MOST_BACKFILLED: Final = 10_000
+"""The most occurrences of one call of `backfill`."""
+_PAGE: Final = 1_000
+_SECOND: Final = timedelta(seconds=1)
+
+
+class PutResult(StrEnum):
+    """The result of `put`."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    """The schedule was the same already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleChanges:
+    """The result of `put_all`.
+
+    Attributes:
+        created: The names of new schedules.
+        changed: The names of schedules that were different.
+        deleted: The names of schedules that were not among the given ones.
+        unchanged: How many were the same already.
+
+    """
+
+    created: Sequence[str] = ()
+    changed: Sequence[str] = ()
+    deleted: Sequence[str] = ()
+    unchanged: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON."""
+        names = {"created": self.created, "changed": self.changed, "deleted": self.deleted}
+        return {**{kind: list(each) for kind, each in names.items()}, "unchanged": self.unchanged}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleState:
+    """A schedule, and the numbers of its occurrences.
+
+    Attributes:
+        schedule: The schedule.
+        paused: Whether it makes no occurrences.
+        next_time: The nominal time of the next occurrence; None: it is paused, or there is none any more.
+        last_time: The nominal time of the last occurrence that was due; None: none was.
+        made: Occurrences that were made, due or not.
+        missed: Occurrences that were not made because no dispatcher ran at their time.
+        overlapped: Occurrences that were left out because an earlier one was still waiting.
+        skipped: Occurrences that were skipped by `skip`.
+        remaining: How many occurrences are still to be made; None: there is no limit.
+        version: How often its definition was written, from 1.
+        changed: When it was changed last.
+        changed_by: By whom.
+
+    """
+
+    schedule: Schedule
+    paused: bool
+    next_time: datetime | None
+    last_time: datetime | None
+    made: int
+    missed: int
+    overlapped: int
+    skipped: int
+    remaining: int | None
+    version: int
+    changed: datetime
+    changed_by: str
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.schedule.name
+
+    @property
+    def last_id(self) -> str | None:
+        """The message_id of the last occurrence that was due; None: none was."""
+        return None if self.last_time is None else occurrence_id(self.name, self.last_time)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON: the members of `Schedule.as_document`, and those of this record."""
+        counts = ("paused", "made", "missed", "overlapped", "skipped", "remaining", "version", "changed_by")
+        times = {name: instant(getattr(self, name)) for name in ("next_time", "last_time", "changed")}
+        return {**self.schedule.as_document(), **{name: getattr(self, name) for name in counts}, **times}
+
+
+class Acting(Protocol):
+    """Who changes schedules, and which of these changes are noted; see `delaystore.operations.changes.Actor`."""
+
+    @property
+    def by(self) -> str:
+        """Their name."""
+        ...
+
+    def change(self, action: ChangeAction) -> Change | None:
+        """The audit entry of a change; None: nothing is noted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleAccess:
+    """The parts of a delivery that `Schedules` uses.
+
+    Attributes:
+        opened: Opens a transaction, or takes part in the caller's.
+        check: Raises InvalidMessageError for a message that cannot be carried.
+        wake_up: Called after a change: occurrences may be due now.
+        actor: Who makes changes.
+
+    """
+
+    opened: Callable[[str], AbstractContextManager[ScheduleRows]]
+    check: Callable[[DelayedMessage], None]
+    wake_up: Callable[[], None]
+    actor: Acting
+
+
+class Schedules:
+    """The recurring schedules of an endpoint: `DelayedDelivery.schedules`, or those of an enlisted delivery.
+
+    A schedule makes ordinary messages, its occurrences, up to two minutes ahead of their time. Any dispatcher of the
+    endpoint makes them. The id of an occurrence is `schedule/NAME/UTC-TIME`, of its nominal time. A change takes effect
+    for all occurrences that no dispatcher has claimed: in one transaction, these are deleted and made again.
+
+    All methods raise StoreError if the store fails, and ConfigurationError if it keeps no schedules.
+    """
+
+    def __init__(self, access: ScheduleAccess) -> None:
+        self._access = access
+
+    def acting(self, actor: Acting) -> Self:
+        """The same in another name, or by another way."""
+        return type(self)(replace(self._access, actor=actor))
+
+    def put(self, name: str, **definition: Unpack[Definition]) -> PutResult:
+        """Create a schedule, or change it. If it is the same already, nothing is written.
+
+        An interval counts from `starts`, or from when the schedule was created: a change keeps that. A paused schedule
+        stays paused.
+
+        Args:
+            name: Its name: up to 200 bytes without line breaks.
+            **definition: The arguments of `Schedule.of`: `destination`; `body` or `json`; `cron` or `every`; `zone`,
+                and more.
+
+        Returns:
+            Whether it was created, changed, or the same already.
+
+        Raises:
+            InvalidScheduleError: The schedule cannot be: the message says why, and what to do.
+
+        Example:
+            ```python
+            delivery.schedules.put("reports", cron="0 9 * * 1", zone="Europe/Berlin", destination="reports", body=b"")
+            delivery.schedules.put("ping", every=timedelta(minutes=5), destination="probes", body=b"", jitter=30)
+            ```
+
+        """
+        return self.put_schedule(Schedule.of(name, **definition))
+
+    def put_schedule(self, schedule: Schedule) -> PutResult:
+        """As `put`, with a schedule that `Schedule.of` or `Schedule.of_document` has made."""
+        changes = self._put([schedule], None, dry_run=False)
+        if changes.created:
+            return PutResult.CREATED
+        return PutResult.CHANGED if changes.changed else PutResult.UNCHANGED
+
+    def put_all(self, found: Iterable[Schedule], *, prefix: str, dry_run: bool = False) -> ScheduleChanges:
+        """Make the schedules below a prefix those of `found`, in one transaction: create, change and delete.
+
+        Schedules with other names are left alone.
+
+        Args:
+            found: Schedules whose names begin with `prefix`.
+            prefix: The beginning of their names, such as `invoices/`.
+            dry_run: Change nothing.
+
+        Returns:
+            The names of schedules that were changed, or with `dry_run` would be changed.
+
+        Raises:
+            InvalidScheduleError: A name does not begin with `prefix`, or occurs twice, or `prefix` is empty.
+
+        Example:
+            ```python
+            tenants = [Schedule.of(f"invoices/{name}", cron="0 9 1 * *", destination="billing", body=b"")
+                       for name in ("acme", "initech")]
+            delivery.schedules.put_all(tenants, prefix="invoices/")
+            ```
+
+        """
+        wanted = list(found)
+        if not isinstance(prefix, str) or not prefix:
+            raise InvalidScheduleError("put_all needs a prefix, below which other schedules are deleted; give one")
+        for schedule in wanted:
+            if not schedule.name.startswith(prefix):
+                raise InvalidScheduleError(
+                    f"the schedule {schedule.name!r} does not begin with the prefix {prefix!r}; nothing was changed"
+                )
+        return self._put(wanted, prefix, dry_run=dry_run)
+
+    def pause(self, name: str) -> bool:
+        """Make no more occurrences of a schedule. Occurrences that are not due yet are deleted.
+
+        Occurrences that are due already, and wait nevertheless, are delivered.
+
+        Args:
+            name: The schedule.
+
+        Returns:
+            False: it was paused already.
+
+        Raises:
+            UnknownScheduleError: There is none of that name.
+
+        """
+        with self._changing("pausing a schedule") as rows:
+            row, now = self._locked(rows, name), rows.transaction.now()
+            if row.paused:
+                return False
+            row, _ = self._without_occurrences(rows, row, now, due=False)
+            self._write(rows, replace(row, paused=True, look_at=None), now)
+            self._note(rows, ChangeAction.PAUSE, now, name)
+        return True
+
+    def resume(self, name: str) -> bool:
+        """Make occurrences of a paused schedule again, from the next one on.
+
+        Occurrences of the time in which it was paused are not made.
+
+        Args:
+            name: The schedule.
+
+        Returns:
+            False: it was not paused.
+
+        Raises:
+            UnknownScheduleError: There is none of that name.
+
+        """
+        with self._changing("resuming a schedule") as rows:
+            row, now = self._locked(rows, name), rows.transaction.now()
+            if not row.paused:
+                return False
+            next_due = None if row.progress.remaining == 0 else Schedule.of_row(row).after(now)
+            row = replace(row, paused=False, next_due=next_due, look_at=None if next_due is None else now)
+            self._write(rows, row, now)
+            self._make(rows, [row], now)
+            self._note(rows, ChangeAction.RESUME, now, name)
+        return True
+
+    def skip(self, name: str, at: datetime) -> bool:
+        """Leave out one occurrence.
+
+        Args:
+            name: The schedule.
+            at: The nominal time of the occurrence, an aware datetime in the future.
+
+        Returns:
+            False: a dispatcher has claimed the occurrence, so that it may arrive.
+
+        Raises:
+            UnknownScheduleError: There is no schedule of that name.
+            InvalidScheduleError: It has no occurrence at that time, or that is past.
+
+        """
+        at = utc(at, "at")
+        with self._changing("skipping an occurrence") as rows:
+            row, now = self._locked(rows, name), rows.transaction.now()
+            schedule, progress = Schedule.of_row(row), row.progress
+            following = schedule.after(max(now, at - _SECOND))
+            if following != at:
+                hint = "it has no later one" if following is None else f"the next one is at {time_text(following)}"
+                raise InvalidScheduleError(f"the schedule {name!r} has no future occurrence at {time_text(at)}; {hint}")
+            if at in progress.skips:
+                return True
+            ahead = [each for each in progress.ahead if each != at]
+            is_made = len(ahead) < len(progress.ahead)
+            if is_made and not rows.remove_occurrences([occurrence_id(name, at)], self._access.actor.by):
+                return False
+            row = row.with_progress(
+                ahead=tuple(ahead),
+                made=progress.made - is_made,
+                remaining=None if progress.remaining is None else progress.remaining + is_made,
+                skipped=progress.skipped + 1,
+                skips=tuple(sorted({*progress.skips, at})),
+            )
+            self._write(rows, row, now)
+            self._note(rows, ChangeAction.SKIP, now, name, detail=f" at {time_text(at)}")
+        return True
+
+    def trigger(self, name: str) -> str:
+        """Make one occurrence now, besides those of the rule; also of a paused schedule.
+
+        Args:
+            name: The schedule.
+
+        Returns:
+            The message_id of the occurrence.
+
+        Raises:
+            UnknownScheduleError: There is none of that name.
+
+        """
+        with self._changing("triggering a schedule") as rows:
+            row, now = self._locked(rows, name), rows.transaction.now()
+            schedule = Schedule.of_row(row)
+            message_id = f"{OCCURRENCES}{name}/{now.strftime('%Y-%m-%dT%H:%M:%S.%fZ')}"
+            message = schedule.message(now, schedule.after(now), due_time=now, message_id=message_id)
+            rows.transaction.store_many([message])
+            self._note(rows, ChangeAction.TRIGGER, now, name)
+        return message_id
+
+    def backfill(self, name: str, since: datetime, until: datetime) -> int:
+        """Make the occurrences of a past time, due now. Their header `delaystore.backfilled` is true.
+
+        Occurrences that still wait are left out. Occurrences that were delivered are delivered again, with the same
+        message_id.
+
+        Args:
+            name: The schedule.
+            since: The first nominal time, an aware datetime.
+            until: The last nominal time, an aware datetime that is not in the future.
+
+        Returns:
+            How many occurrences were made.
+
+        Raises:
+            UnknownScheduleError: There is no schedule of that name.
+            InvalidScheduleError: The time is not past, or has more than 10,000 occurrences.
+
+        """
+        since, until = utc(since, "since"), utc(until, "until")
+        if until < since:
+            raise InvalidScheduleError("until must not be before since")
+        with self._changing("backfilling a schedule") as rows:
+            row, now = self._locked(rows, name), rows.transaction.now()
+            schedule = Schedule.of_row(row)
+            if until > now:
+                raise InvalidScheduleError(f"until {time_text(until)} is in the future; backfill is for past times")
+            times = []
+            for nominal in schedule.between(since - timedelta(microseconds=1), until):
+                times.append(nominal)
+                if len(times) > MOST_BACKFILLED:
+                    raise InvalidScheduleError(
+                        f"the schedule {name!r} has more than {counted(MOST_BACKFILLED, 'occurrence')} in that time; "
+                        "backfill a shorter time first"
+                    )
+            ids = {occurrence_id(name, nominal): nominal for nominal in times}
+            waiting = set(rows.waiting_of(list(ids)))
+            made = [
+                schedule.message(nominal, schedule.after(nominal), due_time=now, backfilled=True)
+                for message_id, nominal in ids.items()
+                if message_id not in waiting
+            ]
+            rows.transaction.store_many(made)
+            span = f" from {time_text(since)} to {time_text(until)}: {counted(len(made), 'occurrence')}"
+            self._note(rows, ChangeAction.BACKFILL, now, name, detail=span)
+        return len(made)
+
+    def delete(self, name: str) -> bool:
+        """Delete a schedule, and its waiting occurrences that no dispatcher has claimed.
+
+        Args:
+            name: The schedule.
+
+        Returns:
+            False: there is none of that name.
+
+        """
+        with self._changing("deleting a schedule") as rows:
+            if name not in rows.lock([check_name(name)]):
+                return False
+            now = rows.transaction.now()
+            rows.remove_occurrences(rows.occurrences(name), self._access.actor.by)
+            rows.delete([name])
+            self._note(rows, ChangeAction.DELETE, now, name)
+        return True
+
+    def get(self, name: str) -> ScheduleState | None:
+        """Look up a schedule; None: there is none of that name."""
+        check_name(name)
+        with self._access.opened("looking up a schedule") as rows:
+            found = rows.list(name, limit=1)
+            return _state(found[0], rows.transaction.now()) if found and found[0].name == name else None
+
+    def list(self, prefix: str = "", *, after: str | None = None, limit: int = 100) -> List[ScheduleState]:
+        """List schedules by name.
+
+        Args:
+            prefix: The beginning of their names.
+            after: Only names behind this one, such as the last one of the page before.
+            limit: Maximum number of schedules.
+
+        """
+        with self._access.opened("listing schedules") as rows:
+            now = rows.transaction.now()
+            return [_state(each, now) for each in rows.list(prefix, after=after, limit=limit)]
+
+    def upcoming(self, name: str, count: int = 5) -> Sequence[datetime]:
+        """The nominal times of the next occurrences, without skipped ones.
+
+        Args:
+            name: The schedule; a paused one has the occurrences that it would have after a resume.
+            count: Maximum number of times.
+
+        Raises:
+            UnknownScheduleError: There is none of that name.
+
+        """
+        check_name(name)
+        with self._access.opened("looking up a schedule") as rows:
+            found = rows.list(name, limit=1)
+            if not found or found[0].name != name:
+                raise _unknown(name)
+            return _upcoming(found[0], rows.transaction.now(), count)
+
+    def preview(self, schedule: Schedule, count: int = 5) -> Sequence[datetime]:
+        """The next nominal times that a schedule would have if you put it now. Nothing is written."""
+        with self._access.opened("asking for the time") as rows:
+            now = rows.transaction.now()
+        return next_times(schedule.anchored(now), now, count)
+
+    @contextmanager
+    def _changing(self, purpose: str) -> Iterator[ScheduleRows]:
+        with self._access.opened(purpose) as rows:
+            yield rows
+        self._access.wake_up()
+
+    def _put(self, wanted: Sequence[Schedule], prefix: str | None, *, dry_run: bool) -> ScheduleChanges:
+        names = [each.name for each in wanted]
+        twice = next((name for name in names if names.count(name) > 1), None) if len({*names}) < len(names) else None
+        if twice is not None:
+            raise InvalidScheduleError(f"the schedule {twice!r} occurs twice; nothing was changed")
+        for schedule in wanted:
+            try:
+                self._access.check(schedule.message(schedule.starts or _ANY_TIME, None))
+            except DelaystoreError as error:
+                raise InvalidScheduleError(f"the schedule {schedule.name!r} is invalid: {error}") from None
+        with self._changing("putting a schedule") as rows:
+            for _ in range(_ATTEMPTS):
+                changes = self._put_locked(rows, wanted, prefix, dry_run=dry_run)
+                if changes is not None:
+                    return changes
+        raise StoreUnavailableError("other transactions add the same schedules; try again")
+
+    def _put_locked(
+        self, rows: ScheduleRows, wanted: Sequence[Schedule], prefix: str | None, *, dry_run: bool
+    ) -> ScheduleChanges | None:
+        """Put schedules in the transaction of `rows`; None: another one has added one of them meanwhile."""
+        below = () if prefix is None else _names(rows, prefix)
+        known, now = rows.lock({*below, *(each.name for each in wanted)}), rows.transaction.now()
+        new = [each.anchored(now) for each in wanted if each.name not in known]
+        edited = [_anchored_as(each, known[each.name]) for each in wanted if each.name in known]
+        changed = [each for each in edited if not _is_same(each, known[each.name])]
+        deleted = sorted(known.keys() - {each.name for each in wanted})
+        changes = ScheduleChanges(
+            created=[each.name for each in new],
+            changed=[each.name for each in changed],
+            deleted=deleted,
+            unchanged=len(edited) - len(changed),
+        )
+        if dry_run:
+            return changes
+        added = [_row(each, now, self._access.actor.by) for each in new]
+        if not rows.add(added):
+            return None
+        rewritten = [self._rewritten(rows, known[each.name], each, now) for each in changed]
+        rows.write(rewritten)
+        self._make(rows, [*added, *rewritten], now)
+        for name in deleted:
+            rows.remove_occurrences(rows.occurrences(name), self._access.actor.by)
+        rows.delete(deleted)
+        self._note(rows, ChangeAction.PUT, now, *changes.created, *changes.changed)
+        self._note(rows, ChangeAction.DELETE, now, *deleted)
+        return changes
+
+    def _rewritten(self, rows: ScheduleRows, row: StoredSchedule, schedule: Schedule, now: datetime) -> StoredSchedule:
+        """The row with another definition.
+
+        Its waiting occurrences are deleted. Occurrences that were due already are made again with the new content.
+        """
+        new = _row(schedule, now, self._access.actor.by)
+        row, removed = self._without_occurrences(rows, row, now)
+        following = schedule.after(now)
+        again = [schedule.message(each, following) for each in removed if each <= now]
+        store_new(rows, again)
+        remaining = row.progress.remaining
+        if schedule.max_runs != Schedule.of_row(row).max_runs:
+            remaining = None if schedule.max_runs is None else max(0, schedule.max_runs - row.progress.made)
+        row = row.with_progress(remaining=remaining)
+        ended = remaining == 0
+        return replace(
+            new,
+            paused=row.paused,
+            version=row.version + 1,
+            progress=row.progress,
+            next_due=None if ended else new.next_due,
+            look_at=None if ended or row.paused else new.look_at,
+        )
+
+    def _without_occurrences(
+        self, rows: ScheduleRows, row: StoredSchedule, now: datetime, *, due: bool = True
+    ) -> tuple[StoredSchedule, Sequence[datetime]]:
+        """Delete the row's waiting occurrences that no dispatcher has claimed.
+
+        `due`: also occurrences that are due already.
+
+        Returns:
+            The row, which may make the deleted ones again if they are not due yet; and the nominal times of all deleted
+            ones. Occurrences that are claimed, or have left the store ahead of their time, count as made.
+
+        """
+        progress = row.progress.at(now)
+        ids = {occurrence_id(row.name, each): each for each in progress.ahead}
+        for message_id in rows.occurrences(row.name):
+            nominal = nominal_time(message_id, row.name)
+            if nominal is not None and (due or nominal > now):
+                ids[message_id] = nominal
+        removed = {ids[each] for each in rows.remove_occurrences(list(ids), self._access.actor.by)}
+        undone = sum(each > now for each in removed)
+        progress = replace(
+            progress,
+            ahead=tuple(each for each in progress.ahead if each not in removed),
+            made=progress.made - undone,
+            remaining=None if progress.remaining is None else progress.remaining + undone,
+        )
+        return replace(row, progress=progress), sorted(removed)
+
+    def _make(self, rows: ScheduleRows, changed: Sequence[StoredSchedule], now: datetime) -> None:
+        """Make the next occurrences of rows, which are written and locked."""
+        advanced, messages = occurrences(rows, [each for each in changed if each.look_at is not None], now)
+        rows.advance(advanced)
+        store_new(rows, messages)
+
+    def _write(self, rows: ScheduleRows, row: StoredSchedule, now: datetime) -> None:
+        rows.write([replace(row, changed=now, changed_by=self._access.actor.by)])
+
+    def _locked(self, rows: ScheduleRows, name: str) -> StoredSchedule:
+        row = rows.lock([check_name(name)]).get(name)
+        if row is None:
+            raise _unknown(name)
+        return row
+
+    def _note(self, rows: ScheduleRows, action: ChangeAction, now: datetime, *names: str, detail: str = "") -> None:
+        change = self._access.actor.change(action)
+        if change is not None and names:
+            rows.transaction.note_changes([change.of_schedule(now, name, detail) for name in names])
+
+
+_ATTEMPTS: Final = 3
+_ANY_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def _unknown(name: str) -> UnknownScheduleError:
+    return UnknownScheduleError(f"there is no schedule {name!r:.80}; `delaystore schedules list` shows them")
+
+
+def _names(rows: ScheduleRows, prefix: str) -> Sequence[str]:
+    """The names of all schedules below a prefix."""
+    names: List[str] = []
+    while page := rows.list(prefix, after=names[-1] if names else None, limit=_PAGE):
+        names += [each.name for each in page]
+    return names
+
+
+def _row(schedule: Schedule, now: datetime, by: str) -> StoredSchedule:
+    """The row of a new schedule, which has made nothing yet. A dispatcher, or its maker, is to look at it at once."""
+    next_due = schedule.after(now)
+    return StoredSchedule(
+        name=schedule.name,
+        destination=schedule.destination,
+        body=schedule.body,
+        headers=schedule.headers,
+        properties=schedule.properties,
+        definition=schedule.definition(),
+        zone=schedule.rule.zone,
+        zone_rules=zone_fingerprint(schedule.rule.zone),
+        next_due=next_due,
+        look_at=None if next_due is None else now,
+        progress=ScheduleProgress(remaining=schedule.max_runs),
+        changed=now,
+        changed_by=by,
+    )
+
+
+def _anchored_as(schedule: Schedule, row: StoredSchedule) -> Schedule:
+    """`schedule`, whose interval counts from the beginning that the row has, if it names none."""
+    known = row.definition.get("starts")
+    starts = row.changed if known is None else datetime.fromisoformat(known)
+    return schedule.anchored(starts)
+
+
+def _is_same(schedule: Schedule, row: StoredSchedule) -> bool:
+    content = (schedule.destination, schedule.body, dict(schedule.headers), dict(schedule.properties))
+    return schedule.definition() == row.definition and content == (
+        row.destination,
+        row.body,
+        dict(row.headers),
+        dict(row.properties),
+    )
+
+
+def next_times(schedule: Schedule, after: datetime, count: int, skips: Collection[datetime] = ()) -> Sequence[datetime]:
+    """The next nominal times of a schedule, without `skips`."""
+    found: List[datetime] = []
+    nominal = schedule.after(after)
+    while nominal is not None and len(found) < count:
+        if nominal not in skips:
+            found.append(nominal)
+        nominal = schedule.after(nominal)
+    return found
+
+
+def _upcoming(row: StoredSchedule, now: datetime, count: int) -> Sequence[datetime]:
+    """The nominal times of occurrences that are not due yet, made or not."""
+    progress = row.progress.at(now)
+    if progress.remaining is not None:
+        count = min(count, progress.remaining + len(progress.ahead))
+    return next_times(Schedule.of_row(row), now, count, progress.skips)
+
+
+def _state(row: StoredSchedule, now: datetime) -> ScheduleState:
+    progress = row.progress.at(now)
+    return ScheduleState(
+        schedule=Schedule.of_row(row),
+        paused=row.paused,
+        next_time=None if row.paused else next(iter(_upcoming(row, now, 1)), None),
+        last_time=progress.last,
+        made=progress.made,
+        missed=progress.missed,
+        overlapped=progress.overlapped,
+        skipped=progress.skipped,
+        remaining=progress.remaining,
+        version=row.version,
+        changed=row.changed,
+        changed_by=row.changed_by,
+    )
