@@ -64,13 +64,13 @@ class CatchUp(StrEnum):
     LAST = "last"
     """The last one of them."""
     NONE = "none"
-    """Those that are not later than `max_late`, a minute by default."""
+    """The ones that are not later than `max_late`, a minute by default."""
     ALL = "all"
     """All of them, the last 1,000 at most."""
 
 
 class IfWaiting(StrEnum):
-    """What becomes of an occurrence if an earlier one of its schedule still waits in the store at its time."""
+    """Whether an occurrence is made if an earlier one of its schedule still waits in the store at its time."""
 
     ALLOW = "allow"
     """It is made as well."""
@@ -104,7 +104,7 @@ class Schedule:
         rule: When its occurrences are due.
         destination: Where they go.
         body: Their body.
-        headers: Their headers, besides those that delaystore adds.
+        headers: Their headers; delaystore adds more.
         properties: Their properties.
         starts: No occurrence is due before; None: no bound. An interval counts from it.
         ends: No occurrence is due after it; None: no bound.
@@ -112,7 +112,7 @@ class Schedule:
         catch_up: Which missed occurrences are made later.
         max_late: An occurrence that is later than this is not made, or not delivered; None: no bound.
         jitter: Each occurrence is due up to this long after its nominal time, always as long for the same occurrence.
-        if_waiting: What becomes of an occurrence if an earlier one still waits at its time.
+        if_waiting: Whether an occurrence is made if an earlier one still waits at its time.
 
     """
 
@@ -272,7 +272,7 @@ class Schedule:
 
         Args:
             nominal: The nominal time.
-            following: That of the next occurrence; None: there is none.
+            following: The nominal time of the next occurrence; None: there is none.
             due_time: When it is due; None: at its nominal time, with the jitter.
             message_id: Its id; None: the one of its nominal time.
             backfilled: Whether `backfill` makes it.
@@ -295,7 +295,7 @@ class Schedule:
         )
 
     def definition(self) -> Mapping[str, Any]:
-        """What a row keeps besides destination and content, as JSON has it; values that are defaults are left out."""
+        """The definition without destination and content, as a row keeps it in JSON; defaults are left out."""
         known: dict[str, Any] = {
             **self.rule.as_dict(),
             "starts": instant(self.starts),
@@ -352,9 +352,8 @@ class Schedule:
         called = members["name"]
         unknown = sorted(members.keys() - _MEMBERS)
         if unknown:
-            raise InvalidScheduleError(
-                f"the schedule {called!r} is invalid: {unknown[0]!r:.80} is not known; use {', '.join(sorted(_MEMBERS))}"
-            )
+            known = ", ".join(sorted(_MEMBERS))
+            raise InvalidScheduleError(f"the schedule {called!r} is invalid: {unknown[0]!r:.80} is not one of {known}")
         if not isinstance(members.get("destination"), str):
             raise InvalidScheduleError(f"the schedule {called!r} is invalid: it needs a destination, which is a text")
         for text in ("cron", "zone", "body", "body_base64", "catch_up", "if_waiting"):

@@ -37,7 +37,7 @@ _SECOND: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a transaction has made.
+    """The result of a transaction that makes occurrences.
 
     Attributes:
         rows: How many rows it has looked at.
@@ -72,7 +72,7 @@ def occurrences(
 ) -> tuple[Sequence[StoredSchedule], Sequence[DelayedMessage]]:
     """The occurrences that locked rows make at `now`, and these rows as they are after that.
 
-    Rows that take too long to compute are left for another call, but for the first one.
+    If computing takes too long, the other rows are left to another call.
     """
     skipping = [each for each in taken if each.definition.get("if_waiting") == IfWaiting.SKIP]
     last = [occurrence_id(each.name, time) for each in skipping for time in _made_last(each)]
