@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -94,7 +95,17 @@ class MemorySchedules(ScheduleRows):
     def write(self, rows: Sequence[StoredSchedule]) -> None:
         self._locked().update((each.name, each) for each in rows)
 
-    advance = write
+    @override
+    def advance(self, rows: Sequence[StoredSchedule]) -> None:
+        known = self._locked()
+        for each in rows:
+            known[each.name] = replace(
+                known[each.name],
+                next_due=each.next_due,
+                look_at=each.look_at,
+                zone_rules=each.zone_rules,
+                progress=each.progress,
+            )
 
     @override
     def delete(self, names: Collection[str]) -> None:
