@@ -251,6 +251,7 @@ class ScheduleThread:
                 self._wake.wake_up(made.earliest)
             if not made.rows:
                 break  # others make them
+            time.sleep(STEP_PAUSE)
         if first is None:
             return LOOK_EVERY
         return min(max((first - now).total_seconds(), SHORTEST_LOOK), SCHEDULES_EVERY)

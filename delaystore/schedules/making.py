@@ -24,7 +24,7 @@ MOST_CAUGHT_UP: Final = 1_000
 """The most missed occurrences that are made of one schedule."""
 MOST_COUNTED: Final = 10_000
 """Up to how many missed occurrences are counted at once."""
-AT_ONCE: Final = 500
+AT_ONCE: Final = 200
 """The most rows of one transaction."""
 LONGEST: Final = 1.0
 """Seconds of computing after which a transaction leaves the other rows to the next one."""

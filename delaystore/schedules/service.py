@@ -305,7 +305,7 @@ class Schedules:
                 return True
             ahead = [each for each in progress.ahead if each != at]
             is_made = len(ahead) < len(progress.ahead)
-            if is_made and not rows.remove_occurrences([occurrence_id(name, at)], self._access.actor.by):
+            if is_made and not rows.remove_occurrences([occurrence_id(name, at)], self._noted_by):
                 return False
             row = row.with_progress(
                 ahead=tuple(ahead),
@@ -401,7 +401,7 @@ class Schedules:
             if name not in rows.lock([check_name(name)]):
                 return False
             now = rows.transaction.now()
-            rows.remove_occurrences(rows.occurrences(name), self._access.actor.by)
+            rows.remove_occurrences(rows.occurrences(name), self._noted_by)
             rows.delete([name])
             self._note(rows, ChangeAction.DELETE, now, name)
         return True
@@ -498,7 +498,7 @@ class Schedules:
         rows.write(rewritten)
         self._make(rows, [*added, *rewritten], now)
         for name in deleted:
-            rows.remove_occurrences(rows.occurrences(name), self._access.actor.by)
+            rows.remove_occurrences(rows.occurrences(name), self._noted_by)
         rows.delete(deleted)
         self._note(rows, ChangeAction.PUT, now, *changes.created, *changes.changed)
         self._note(rows, ChangeAction.DELETE, now, *deleted)
@@ -546,7 +546,7 @@ class Schedules:
             nominal = nominal_time(message_id, row.name)
             if nominal is not None and (due or nominal > now):
                 ids[message_id] = nominal
-        removed = {ids[each] for each in rows.remove_occurrences(list(ids), self._access.actor.by)}
+        removed = {ids[each] for each in rows.remove_occurrences(list(ids), self._noted_by)}
         undone = sum(each > now for each in removed)
         progress = replace(
             progress,
@@ -570,6 +570,12 @@ class Schedules:
         if row is None:
             raise _unknown(name)
         return row
+
+    @property
+    def _noted_by(self) -> str | None:
+        """Who removes occurrences, for the history; None: changes of this way are not noted."""
+        change = self._access.actor.change(ChangeAction.CANCEL)
+        return None if change is None else change.by
 
     def _note(self, rows: ScheduleRows, action: ChangeAction, now: datetime, *names: str, detail: str = "") -> None:
         change = self._access.actor.change(action)
