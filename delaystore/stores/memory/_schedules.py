@@ -11,7 +11,7 @@ from typing_extensions import override
 from delaystore.errors import StoreUnavailableError
 from delaystore.message import KEY_TIMEOUT, DelayedMessage
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.schedules import OCCURRENCES, ScheduleRows, StoredSchedule, Transaction, nominal_time
+from delaystore.stores.schedules import OCCURRENCES, ScheduleMessages, ScheduleRows, StoredSchedule, nominal_time
 
 
 class KnownSchedules:
@@ -28,7 +28,7 @@ class KnownSchedules:
         self.lock: Final = threading.Lock()
 
 
-class _MemoryTransaction(Transaction, Protocol):
+class _MemoryTransaction(ScheduleMessages, Protocol):
     """A transaction, and its messages; see InMemoryTransaction."""
 
     def get(self, message_id: str) -> DelayedMessage | None: ...
