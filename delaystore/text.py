@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -170,10 +170,27 @@ def first_shown(local: datetime) -> datetime:
     assert after is not None
     if before >= after:
         return first.astimezone(UTC)
+    assert local.tzinfo is not None
     early, late = (each.astimezone(UTC).replace(microsecond=0) for each in (second, first))
-    while late - early > _SECOND:  # the clocks change after `early`, and at `late` at the latest
+    return clock_change(local.tzinfo, early, late)
+
+
+def clock_change(where: tzinfo, early: datetime, late: datetime) -> datetime:
+    """When the clocks of `where` change, which they do once after `early` and at `late` at the latest.
+
+    Args:
+        where: The time zone.
+        early: A time in UTC, in whole seconds.
+        late: A later one.
+
+    Returns:
+        The first second, in UTC, that has the new offset.
+
+    """
+    before = early.astimezone(where).utcoffset()
+    while late - early > _SECOND:
         middle = (early + (late - early) / 2).replace(microsecond=0)
-        early, late = (middle, late) if middle.astimezone(local.tzinfo).utcoffset() == before else (early, middle)
+        early, late = (middle, late) if middle.astimezone(where).utcoffset() == before else (early, middle)
     return late
 
 
