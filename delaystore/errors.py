@@ -10,6 +10,7 @@ Every error that delaystore raises on purpose is a `DelaystoreError`. Its text n
     │   └── UnknownLoadError          no load has this id
     ├── InvalidMessageError           a message that no store or transport can carry (also a ValueError)
     │   └── UnsupportedMessageError   a message that this transport cannot carry unchanged
+    ├── InvalidScheduleError          a recurring schedule that cannot be (also a ValueError)
     ├── StoreError                    the store failed
     │   ├── StoreUnavailableError     the store cannot be reached, or refuses the login
     │   │   ├── MessageBeingStoredError another transaction is storing a message_id
@@ -108,6 +109,16 @@ class UnsupportedMessageError(InvalidMessageError):
     Raised for values that the protocol of the transport does not have, such as floats in AMQP headers.
 
     Remedy: change the value as the text says, for example send a number as text, or move large headers into the body.
+    """
+
+
+class InvalidScheduleError(DelaystoreError, ValueError):
+    """The rule of a recurring schedule is invalid.
+
+    Raised for a cron expression that is misspelt or never matches, for an interval that is out of range, and for an
+    unknown time zone. Nothing is stored. It is also a ValueError.
+
+    Remedy: correct the value that the text names.
     """
 
 

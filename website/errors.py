@@ -23,6 +23,7 @@ _ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
         *("message", "settings", "registry", "text", "filters", "delivery", "clock", "breakers", "processes", "calls"),
         "errors",
     ),
+    "Recurring schedules": ("schedules",),
     "Command line": ("cli",),
     "Stores and databases": ("stores",),
     "RabbitMQ and other transports": ("transports",),
