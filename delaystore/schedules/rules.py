@@ -461,7 +461,7 @@ def _first_change(zone: str, after: datetime, until: datetime) -> datetime | Non
 
 @lru_cache(maxsize=8192)
 def _changes(zone: str, year: int) -> tuple[datetime, ...]:
-    """When the clocks change in a year of UTC. No zone of 1970 to 2100 changes them twice within two days."""
+    """When the clocks change in a year of UTC. From 1970 to 2037 no zone changes them twice within six days."""
     where, first = _zone(zone), date(year, 1, 1)
     midnights = (datetime.combine(first + n * _DAY, time(), UTC) for n in range(1, 365))
     last = datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC)
