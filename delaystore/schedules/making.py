@@ -30,7 +30,7 @@ LONGEST: Final = 1.0
 """Seconds of computing after which a transaction leaves the other rows to the next one."""
 _AFTER_DUE: Final = timedelta(milliseconds=100)
 _AGAIN: Final = timedelta(seconds=1)
-"""When to look whether an occurrence still waits: this long after it is due, and then again and again."""
+"""When to look whether an occurrence still waits: the first time after it is due, and again from then on."""
 _UNREADABLE_AGAIN: Final = timedelta(minutes=1)
 _SECOND: Final = timedelta(seconds=1)
 
@@ -187,7 +187,8 @@ class _Making:
         if nominal > until or self._made_last is None:
             return nominal - LEAD
         due = self._schedule.due_time(self._made_last)
-        return min(nominal, max(due + _AFTER_DUE, self._now + _AGAIN) if due <= self._now else due + _AFTER_DUE)
+        is_fresh = due > self._now or bool(self.messages)
+        return min(nominal, max(due, self._now) + (_AFTER_DUE if is_fresh else _AGAIN))
 
 
 def _newest(schedule: Schedule, after: datetime, until: datetime, most: int) -> Sequence[datetime]:
