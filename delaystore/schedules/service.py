@@ -1,5 +1,6 @@
 """`Schedules`: creating, changing and looking up recurring schedules."""
 
+import json
 from builtins import list as List  # noqa: N812 - `list` is a method here
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -13,7 +14,7 @@ from delaystore.message import DelayedMessage, utc
 from delaystore.schedules.definition import Definition, Schedule, check_name
 from delaystore.schedules.making import occurrences, store_new
 from delaystore.schedules.rules import zone_fingerprint
-from delaystore.stores.documents import instant
+from delaystore.stores.documents import instant, plain
 from delaystore.stores.records import Change, ChangeAction
 from delaystore.stores.schedules import (
     OCCURRENCES,
@@ -314,6 +315,9 @@ class Schedules:
                 skipped=progress.skipped + 1,
                 skips=tuple(sorted({*progress.skips, at})),
             )
+            if is_made and row.next_due is None:  # the last run was made; another occurrence may have it now
+                next_due = schedule.after(progress.ahead[-1])
+                row = replace(row, next_due=next_due, look_at=None if row.paused or next_due is None else now)
             self._write(rows, row, now)
             self._note(rows, ChangeAction.SKIP, now, name, detail=f" at {time_text(at)}")
         return True
@@ -515,7 +519,7 @@ class Schedules:
         again = [schedule.message(each, following) for each in removed if each <= now]
         store_new(rows, again)
         remaining = row.progress.remaining
-        if schedule.max_runs != Schedule.of_row(row).max_runs:
+        if schedule.max_runs != row.definition.get("max_runs"):
             remaining = None if schedule.max_runs is None else max(0, schedule.max_runs - row.progress.made)
         row = row.with_progress(remaining=remaining)
         ended = remaining == 0
@@ -627,13 +631,11 @@ def _anchored_as(schedule: Schedule, row: StoredSchedule) -> Schedule:
 
 
 def _is_same(schedule: Schedule, row: StoredSchedule) -> bool:
-    content = (schedule.destination, schedule.body, dict(schedule.headers), dict(schedule.properties))
-    return schedule.definition() == row.definition and content == (
-        row.destination,
-        row.body,
-        dict(row.headers),
-        dict(row.properties),
-    )
+    ours, theirs = ((of.destination, of.body, dict(of.headers), dict(of.properties)) for of in (schedule, row))
+    if schedule.definition() != row.definition or ours != theirs:
+        return False
+    first, second = (json.dumps([plain(each) for each in of[2:]], sort_keys=True) for of in (ours, theirs))
+    return first == second  # Python takes 1 and True for equal
 
 
 def next_times(schedule: Schedule, after: datetime, count: int, skips: Collection[datetime] = ()) -> Sequence[datetime]:
