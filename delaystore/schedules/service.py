@@ -2,7 +2,7 @@
 
 import json
 from builtins import list as List  # noqa: N812 - `list` is a method here
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -498,7 +498,8 @@ class Schedules:
         added = [_row(each, now, self._access.actor.by) for each in new]
         if not rows.add(added):
             return None
-        rewritten = [self._rewritten(rows, known[each.name], each, now) for each in changed]
+        former = _caught_up(rows, [known[each.name] for each in changed], now)
+        rewritten = [self._rewritten(rows, former[each.name], each, now) for each in changed]
         rows.write(rewritten)
         self._make(rows, [*added, *rewritten], now)
         for name in deleted:
@@ -593,6 +594,16 @@ _ANY_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 def _unknown(name: str) -> UnknownScheduleError:
     return UnknownScheduleError(f"there is no schedule {name!r:.80}; `delaystore schedules list` shows them")
+
+
+def _caught_up(rows: ScheduleRows, known: Sequence[StoredSchedule], now: datetime) -> Mapping[str, StoredSchedule]:
+    """Locked rows by name, after missed occurrences of their present definition are made."""
+    done = {each.name: each for each in known if each.look_at is None or each.next_due is None or each.next_due > now}
+    while late := [each for each in known if each.name not in done]:
+        advanced, messages = occurrences(rows, late, now)
+        store_new(rows, messages)
+        done |= {each.name: each for each in advanced}
+    return done
 
 
 def _names(rows: ScheduleRows, prefix: str) -> Sequence[str]:

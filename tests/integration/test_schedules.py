@@ -443,6 +443,20 @@ def test_at_most_a_thousand_missed_occurrences_are_made(quick: TestDelivery) -> 
     assert counts(quick, "a")[1] == 3_600 - before - 1_000
 
 
+@pytest.mark.parametrize(("catch_up", "made"), [("last", [2]), ("all", [1, 2])])
+def test_an_edit_after_an_outage_loses_no_missed_occurrence(
+    delivery: TestDelivery, catch_up: str, made: Sequence[int]
+) -> None:
+    delivery.schedules.put("a", every=HOUR, catch_up=catch_up, **TO_BILLING)
+    delivery.clock.advance(hours=2.5)
+    delivery.schedules.put("a", every=30 * MINUTE, catch_up=catch_up, destination="billing", body=b"new")
+    found = delivery.dispatch_due()
+    assert nominal(found) == [NOON + hours * HOUR for hours in made]
+    assert {*bodies(found)} == {b"new"}
+    assert counts(delivery, "a")[:2] == (len(made), 2 - len(made))
+    assert nominal(delivery.dispatch_for(minutes=40)) == [NOON + 3 * HOUR]
+
+
 def test_an_occurrence_expires_when_it_is_late(delivery: TestDelivery) -> None:
     delivery.schedules.put("a", every=HOUR, max_late="5m", **TO_BILLING)
     delivery.dispatch_for(minutes=59)
