@@ -328,6 +328,20 @@ def test_a_claimed_occurrence_is_not_skipped(delivery: TestDelivery, store: Oper
     assert state_of(delivery, "a").made == len(delivery.delivered()) + len(delivery.waiting())
 
 
+def test_a_schedule_is_created_again_while_an_occurrence_is_claimed(
+    delivery: TestDelivery, store: OperableDelayedMessageStore
+) -> None:
+    delivery.schedules.put("a", every=MINUTE, starts=NOON, **TO_BILLING)
+    with store.transaction() as transaction:
+        (claimed,) = transaction.fetch_due(NOON + MINUTE, 10)
+        assert delivery.schedules.delete("a") is True
+        delivery.schedules.put("a", every=MINUTE, starts=NOON, destination="billing", body=b"new")
+    assert [(each.body, *nominal([each])) for each in delivery.dispatch_for(minutes=2)] == [
+        (b"pay", nominal([claimed])[0]),
+        (b"new", NOON + 2 * MINUTE),
+    ]
+
+
 def test_an_occurrence_now(delivery: TestDelivery) -> None:
     delivery.schedules.put("a", every=DAY, headers={"id": "{message_id}"}, **TO_BILLING)
     delivery.schedules.pause("a")
