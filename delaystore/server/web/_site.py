@@ -14,6 +14,7 @@ from delaystore.delivery import DelayedDelivery, Sender
 from delaystore.errors import DelaystoreError
 from delaystore.message import new_message_id
 from delaystore.operations import Operations
+from delaystore.schedules import Schedules
 from delaystore.server.web.http import is_api
 from delaystore.server.web.pages import Pages
 from delaystore.server.web.store_calls import CachedOverview, Calls
@@ -187,6 +188,10 @@ class WebSite:
     def sender(self, request: Request) -> Sender:
         """A sender in the name of the user who asks."""
         return self.delivery.sending_as(_way_of(request), user_of(request).name or None)
+
+    def schedules(self, request: Request) -> Schedules:
+        """The schedules, changed in the name of the user who asks."""
+        return self.delivery.schedules_as(_way_of(request), user_of(request).name or None)
 
     async def run(
         self,
