@@ -2,21 +2,31 @@
 
 from base64 import b64encode
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
+import httpx
 import pytest
+from sqlalchemy import create_engine, inspect
 
 from delaystore.delivery import DelayedDelivery
+from delaystore.dispatcher import Dispatcher
 from delaystore.server.web import app
-from delaystore.stores import SqlDelayedMessageStore
-from tests.web.pages import TOKENS, USERS, browser, new_delivery
+from delaystore.settings import DelayedDeliverySettings
+from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
+from delaystore.stores.records import Way
+from delaystore.testing import SettableClock
+from delaystore.transports import InMemoryTransport
+from tests.web.pages import TOKENS, USERS, Browser, Page, browser, new_delivery, post
 from tests.web.test_api import Program
 
 EVIL = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>"
 NAMES = ("invoices/acme", "Grüße/Köln", 'it\'s "quoted"', EVIL, "a/pause", "a/upcoming", "50% off?#")
-MONDAYS = {"cron": "0 9 * * 1", "zone": "Europe/Berlin", "destination": "reports", "body": "weekly"}
+BERLIN = {"zone": "Europe/Berlin"}
+MONDAYS = {**BERLIN, "cron": "0 9 * * 1", "destination": "reports", "body": "weekly"}
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -215,3 +225,248 @@ def test_a_reader_changes_no_schedule(delivery: DelayedDelivery) -> None:
     for action in ("pause", "resume", "trigger", "skip", "backfill"):
         reader("POST", f"/schedules/a/{action}", json={}, status=403)
     assert delivery.schedules.list()[0].version == 1
+
+
+# The page.
+
+
+@pytest.fixture
+def here(delivery: DelayedDelivery) -> Browser:
+    return browser(app(delivery, users=USERS, show_bodies=True), user="ada")
+
+
+def put(here: Browser, **fields: str) -> httpx.Response:
+    """Send the form of a schedule; a name that exists is edited."""
+    address = "/schedules/edit"
+    return post(here, "/schedules/put", address, **{"version": "", "destination": "q", "body": "", **fields})
+
+
+def show(here: Browser, name: str) -> Page:
+    return Page(here.get("/schedule", params={"name": name}).text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_schedule_of_any_name_is_created_on_the_page(here: Browser, delivery: DelayedDelivery, name: str) -> None:
+    form = {"name": name, "destination": "reports", "cron": "0 9 * * 1", "zone": "Europe/Berlin", "body": "Grüße\r\n2"}
+    more = {"headers": '{"tenant": "<b>"}', "max_late": "10m", "both_days": "yes", "starts": "2031-01-01T00:00"}
+    answer = put(here, **form, **more, catch_up="all", if_waiting="skip", max_runs="3")
+    assert answer.status_code == 303, answer.text
+    shown = Page(here.get(answer.headers["location"]).text)
+    assert f"The schedule {name} is created." in shown.text
+    assert "Mon 2031-01-06 09:00:00 CET" in shown.text
+    (state,) = delivery.schedules.list()
+    schedule = state.schedule
+    assert (schedule.name, schedule.body, schedule.headers) == (name, "Grüße\n2".encode(), {"tenant": "<b>"})
+    assert (schedule.catch_up, schedule.if_waiting, schedule.max_runs) == ("all", "skip", 3)
+    assert (schedule.max_late, schedule.starts) == (timedelta(minutes=10), datetime(2031, 1, 1, tzinfo=UTC))
+    assert str(schedule.rule) == "0 9 * * 1 Europe/Berlin (both days)"
+    for path in ("/schedules", answer.headers["location"], f"/schedules/edit?{urlencode({'name': name})}"):
+        found = here.get(path)
+        assert "<script>alert" not in found.text, path
+        page = Page(found.text)
+        assert [each for each in page.all("img") if each["src"] == "x"] == []
+        assert name in page.text or name in str(page.elements)
+    (change,) = delivery.operations.changes()
+    assert (change.by, change.way, change.action, change.about) == ("ada", "web", "put", f"schedule {name}")
+
+
+def test_a_schedule_is_paused_resumed_skipped_triggered_and_deleted(here: Browser, delivery: DelayedDelivery) -> None:
+    delivery.schedules.put("a/b", cron="0 9 * * *", zone="Asia/Kolkata", destination="q", body=b"x")
+    address = "/schedule?name=a%2Fb"
+
+    def act(action: str, **more: str) -> str:
+        answer = post(here, f"/schedules/{action}", address, name="a/b", **more)
+        return Page(here.get(answer.headers["location"]).text).text
+
+    before = delivery.schedules.upcoming("a/b", 11)
+    page = Page(here.get(address).text)
+    times = [each["value"] for each in page.all("input") if each.get("name") == "at"]
+    assert [datetime.fromisoformat(each) for each in times] == before[:10]
+    assert "09:00:00 IST" in page.text
+    assert "The run is skipped." in act("skip", at=times[0])
+    assert delivery.schedules.upcoming("a/b", 10) == before[1:]
+    assert "The schedule a/b is paused." in (shown := act("pause"))
+    assert "The schedule is paused. After you resume it" in shown
+    assert "was paused already" in act("pause")
+    assert "paused" in Page(here.get("/schedules").text).text
+    assert "The schedule a/b is resumed." in act("resume")
+    assert "is due now" in act("trigger")
+    assert len(delivery.message_ids("schedule/a/b/")) == 1
+    assert "The schedule a/b is deleted." in act("delete")
+    assert delivery.schedules.list() == []
+    actions = [(each.action, each.by) for each in delivery.operations.changes()][:5]
+    assert actions == [(each, "ada") for each in ("delete", "trigger", "resume", "pause", "skip")]
+    assert post(here, "/schedules/delete", "/schedules/edit", name="a/b").status_code == 404
+    assert post(here, "/schedules/pause", "/schedules/edit", name="a/b").status_code == 404
+    assert "There is no schedule 'a/b'" in here.get(address).text.replace("&#39;", "'")
+    assert here.get("/schedules/edit?name=a%2Fb").status_code == 404
+
+
+def test_schedules_are_searched_and_come_page_by_page(here: Browser, delivery: DelayedDelivery) -> None:
+    for number in range(120):
+        delivery.schedules.put(f"t{number % 2}/{number:03}", cron="@daily", destination="q", body=b"")
+    address, found = "/schedules?prefix=t1/", []
+    while address:
+        page = Page(here.get(address).text)
+        found += [each["href"] for each in page.all("a") if each.get("class") == "id"]
+        address = next((each["href"] for each in page.all("a") if each.get("rel") == "next"), "")
+    assert found == [f"/schedule?name=t1%2F{number:03}" for number in range(1, 120, 2)]
+    assert "No schedule matches." in Page(here.get("/schedules?prefix=t2").text).text
+
+
+def test_an_edit_keeps_what_the_form_does_not_show(here: Browser, delivery: DelayedDelivery) -> None:
+    odd = {"raw": b"\x00\xff", "at": datetime(2031, 1, 1, tzinfo=UTC), "n": 1}
+    crlf = b'{"a":\r\n1}'
+    delivery.schedules.put("odd", every="90s", destination="q", body=b"\xff\xfe", headers=odd, max_late=0.25)
+    delivery.schedules.put("crlf", every="1d", at="09:00", zone="Europe/Berlin", destination="q", body=crlf)
+    hidden = browser(app(delivery, users=USERS), user="ada")
+    for client, name in ((here, "odd"), (here, "crlf"), (hidden, "crlf")):
+        before = delivery.schedules.get(name)
+        assert before is not None
+        fields = form_of(client, name)
+        assert (fields["body"] == "") is (client is hidden or name == "odd")
+        answer = put(client, **fields)
+        assert "is the same as before" in Page(client.get(answer.headers["location"]).text).text
+        assert put(client, **{**fields, "jitter": "5"}).status_code == 303
+        after = delivery.schedules.get(name)
+        assert after is not None
+        assert after.schedule == replace(before.schedule, jitter=timedelta(seconds=5))
+        delivery.schedules.put_schedule(before.schedule)
+    fields = form_of(hidden, "crlf")
+    assert put(hidden, **{**fields, "body": "new"}).status_code == 303
+    state = delivery.schedules.get("crlf")
+    assert state is not None
+    assert state.schedule.body == b"new"
+
+
+def form_of(here: Browser, name: str) -> dict[str, str]:
+    """The fields of a schedule's form as a browser would send them."""
+    text = here.get("/schedules/edit", params={"name": name}).text
+    page = Page(text)
+    fields = {
+        each["name"]: each["value"]
+        for each in page.all("input")
+        if each["name"] != "csrf" and (each.get("type") != "checkbox" or "checked" in each)
+    }
+    body = unescape(text.partition("<textarea")[2].partition(">")[2].partition("</textarea>")[0])
+    return {**fields, "body": body.removeprefix("\n")}
+
+
+def test_a_form_of_another_state_changes_nothing(here: Browser, delivery: DelayedDelivery) -> None:
+    delivery.schedules_as(Way.API, "grace").put("a", cron="@daily", destination="q", body=b"")
+    fields = form_of(here, "a")
+    again = put(here, name="a", cron="@hourly")
+    assert (again.status_code, "There is a schedule 'a' already" in Page(again.text).text) == (400, True)
+    delivery.schedules_as(Way.API, "grace").put("a", cron="@weekly", destination="q", body=b"")
+    late = put(here, **{**fields, "cron": "@hourly"})
+    assert (late.status_code, "Grace has changed the schedule 'a' meanwhile" in Page(late.text).text) == (400, True)
+    assert Page(late.text).all("input")[1]["value"] == fields["version"]  # sent again, it is refused again
+    assert put(here, **{**form_of(here, "a"), "cron": "@hourly"}).status_code == 303
+    delivery.schedules.delete("a")
+    assert "was deleted meanwhile" in put(here, **fields).text
+    assert delivery.schedules.list() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"cron": "0 9 31 2 *"}, "never matches a date"),
+        ({"cron": "0 9"}, "has 2 fields"),
+        ({"cron": "", "every": ""}, "exactly one of them"),
+        ({"zone": "Mars/Olympus"}, "Mars/Olympus"),
+        ({"name": ""}, "name must be a text"),
+        ({"name": "a\nb"}, "line break"),
+        ({"name": "x" * 201}, "201 bytes"),
+        ({"max_runs": "0"}, "max_runs must be a whole number"),
+        ({"starts": "soon"}, "starts 'soon'"),
+        ({"max_late": "soon"}, "max_late 'soon' is no duration"),
+        ({"headers": "tenant=a"}, "field headers"),
+        ({"properties": "[1]"}, "must be a JSON object"),
+        ({"catch_up": EVIL}, "catch_up must be one of"),
+        ({"both_days": "perhaps"}, "must be yes or no"),
+        ({"destination": ""}, "destination"),
+    ],
+)
+def test_a_mistake_is_told_above_the_form(
+    here: Browser, delivery: DelayedDelivery, given: dict[str, str], said: str
+) -> None:
+    answer = put(here, **{"name": "reports", "cron": "0 9 * * 1", "body": "typed", **given})
+    page = Page(answer.text)
+    assert (answer.status_code, said.lower() in page.text.lower()) == (400, True), page.text
+    assert "typed" in page.text
+    values = {each.get("value") for each in page.all("input")}
+    for name, value in given.items():
+        assert name in ("catch_up", "both_days") or value.strip() in values
+    assert "<script>alert" not in answer.text
+    assert delivery.schedules.list() == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({**BERLIN, "cron": "30 2 * * *", "starts": "2031-03-29T12:00:00"}, "Sun 2031-03-30 03:00:00 CEST"),
+        ({**BERLIN, "every": "2d", "at": "09:00", "starts": "2031-01-01T00:00"}, "Fri 2031-01-03 09:00:00"),
+        ({}, "Write a cron expression or an interval"),
+        ({"cron": "0 9 *"}, "Cron '0 9 *' has 3 fields"),
+        ({"cron": "0 9 * * 1", "zone": "Europe/Berl"}, "Europe/Berl"),
+        ({"cron": "@daily", "max_runs": "x"}, "Max_runs must be a whole number"),
+        ({"cron": "@daily", "ends": "2020-01-01T00:00"}, "There is no run"),
+        ({"cron": EVIL}, "<script>alert"),
+    ],
+)  # fmt: skip
+def test_the_next_runs_are_shown_as_a_rule_is_typed(here: Browser, given: dict[str, str], said: str) -> None:
+    answer = here.get("/schedules/preview", params=given)
+    assert answer.status_code == 200
+    assert "<script>" not in answer.text
+    assert said in Page(answer.text).text
+
+
+def test_without_scripts_a_button_shows_the_next_runs(here: Browser, delivery: DelayedDelivery) -> None:
+    answer = put(here, name="new", cron="0 9 * * 1", zone="Europe/Berlin", only_preview="yes", body="typed")
+    assert answer.status_code == 200
+    assert Page(answer.text).text.count("09:00:00 CE") == 5
+    assert delivery.schedules.list() == []
+
+
+def test_the_last_runs_are_shown() -> None:
+    clock = SettableClock(datetime(2026, 12, 1, 8, 59, 30, tzinfo=UTC))
+    store = InMemoryDelayedMessageStore(clock)
+    settings = DelayedDeliverySettings(automatic_setup=False)
+    dispatcher = Dispatcher(store, InMemoryTransport(auto_declare=True), settings, endpoint="sales")
+    with DelayedDelivery("sales", store, InMemoryTransport()) as delivery:
+        delivery.prepare()
+        here = browser(app(delivery))
+        delivery.schedules.put("daily", cron="0 9 * * *", destination="q", body=b"1")
+        assert "No run was due yet." in show(here, "daily").text
+        clock.advance(seconds=45)
+        for page in (show(here, "daily"), Page(here.get("/schedules").text)):
+            assert "overdue" in page.text
+        dispatcher.dispatch_due()
+        assert "its outcome is unknown" in show(here, "daily").text
+        assert "overdue" not in Page(here.get("/schedules").text).text
+        store.keep_history(timedelta(days=30))
+        for day in range(2, 14):
+            clock.set(datetime(2026, 12, day, 8, 59, tzinfo=UTC))
+            delivery.schedules.put("daily", cron="0 9 * * *", destination="q", body=b"%d" % day)
+            clock.advance(seconds=75)
+            dispatcher.dispatch_due()
+        for page in (show(here, "daily"), Page(here.get("/schedules").text)):
+            assert "delivered 15 s late" in " ".join(page.text.split())
+        links = [each["href"] for each in show(here, "daily").all("a") if each["href"].startswith("/message?")]
+        days = [f"2026-12-{day:02}" for day in range(13, 3, -1)]
+        assert links == [f"/message?id=schedule%2Fdaily%2F{day}T09%3A00%3A00Z" for day in days]
+        assert here.get(links[0]).status_code == 200
+
+
+def test_tables_without_schedules_are_told(sqlite_url: str) -> None:
+    with DelayedDelivery("sales", SqlDelayedMessageStore(sqlite_url)) as delivery:
+        delivery.prepare()
+        engine = create_engine(sqlite_url)
+        with engine.begin() as connection:
+            (table,) = [each for each in inspect(engine).get_table_names() if each.endswith("_schedules")]
+            connection.exec_driver_sql(f'DROP TABLE "{table}"')
+        engine.dispose()
+        here = browser(app(delivery))
+        for path in ("/schedules", "/schedule?name=a", "/api/v1/schedules"):
+            answer = here.get(path)
+            assert (answer.status_code, "setup" in answer.text) == (503, True), answer.text

@@ -189,10 +189,6 @@ class WebSite:
         """A sender in the name of the user who asks."""
         return self.delivery.sending_as(_way_of(request), user_of(request).name or None)
 
-    def schedules(self, request: Request) -> Schedules:
-        """The schedules, changed in the name of the user who asks."""
-        return self.delivery.schedules_as(_way_of(request), user_of(request).name or None)
-
     async def run(
         self,
         request: Request,
@@ -209,6 +205,17 @@ class WebSite:
     async def run_within(self, request: Request, method: Callable[[Operations], AnswerT], seconds: float) -> AnswerT:
         """As `run`, for calls that may take `seconds` seconds."""
         return await self.calls(partial(method, self.operations(request)), seconds)
+
+    async def run_schedules(
+        self,
+        request: Request,
+        method: Callable[Concatenate[Schedules, P], AnswerT],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> AnswerT:
+        """As `run`, with a method of Schedules."""
+        schedules = self.delivery.schedules_as(_way_of(request), user_of(request).name or None)
+        return await self.calls(partial(method, schedules, *arguments, **named))
 
     def stop(self) -> None:
         """End streams of events, and background jobs after their present step; log unfinished ones."""

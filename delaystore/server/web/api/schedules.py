@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
@@ -34,8 +33,6 @@ from delaystore.server.web.forms import id_of
 from delaystore.stores.documents import instant
 from delaystore.text import zone as zone_of
 
-P = ParamSpec("P")
-AnswerT = TypeVar("AnswerT")
 _SHOWN: Final = 5
 """Times of a preview, and of `upcoming` unless the caller says how many."""
 
@@ -44,7 +41,9 @@ async def listed(request: Request) -> Response:
     """A page of them, by name; `next` is null at the end only."""
     query = request.query_params
     limit, after = limit_of(query, 100), id_of(query, "after") or None
-    found = await _run(request, Schedules.list, id_of(query, "prefix"), after=after, limit=limit + 1)
+    found = await site_of(request).run_schedules(
+        request, Schedules.list, id_of(query, "prefix"), after=after, limit=limit + 1
+    )
     shown, with_body = found[:limit], site_of(request).show_bodies
     return JSONResponse(
         {
@@ -62,14 +61,16 @@ async def get(request: Request) -> Response:
 async def put(request: Request) -> Response:
     """Create it, or change it."""
     name, given = request.path_params["name"], await fields_of(request, NewSchedule)
-    result = await _run(request, Schedules.put_schedule, Schedule.of_document(msgspec.structs.asdict(given), name))
+    result = await site_of(request).run_schedules(
+        request, Schedules.put_schedule, Schedule.of_document(msgspec.structs.asdict(given), name)
+    )
     return JSONResponse({"name": name, "result": result}, 201 if result is PutResult.CREATED else 200)
 
 
 async def delete(request: Request) -> Response:
     """Delete it, and its waiting occurrences."""
     name = request.path_params["name"]
-    if not await _run(request, Schedules.delete, name):
+    if not await site_of(request).run_schedules(request, Schedules.delete, name):
         raise _unknown(name)
     return _changed(name, is_changed=True)
 
@@ -77,26 +78,26 @@ async def delete(request: Request) -> Response:
 async def pause(request: Request) -> Response:
     """Make no more occurrences."""
     name = await _name_for(request)
-    return _changed(name, is_changed=await _run(request, Schedules.pause, name))
+    return _changed(name, is_changed=await site_of(request).run_schedules(request, Schedules.pause, name))
 
 
 async def resume(request: Request) -> Response:
     """Make occurrences again."""
     name = await _name_for(request)
-    return _changed(name, is_changed=await _run(request, Schedules.resume, name))
+    return _changed(name, is_changed=await site_of(request).run_schedules(request, Schedules.resume, name))
 
 
 async def skip(request: Request) -> Response:
     """Leave out one occurrence."""
     name, given = _name(request), await fields_of(request, Skip)
-    if not await _run(request, Schedules.skip, name, time_in(given.at, "at")):
+    if not await site_of(request).run_schedules(request, Schedules.skip, name, time_in(given.at, "at")):
         raise Refusal(409, f"Nothing was changed, because a dispatcher is sending this occurrence of {name!r}.")
     return _changed(name, is_changed=True)
 
 
 async def trigger(request: Request) -> Response:
     """Make an occurrence now."""
-    message_id = await _run(request, Schedules.trigger, await _name_for(request))
+    message_id = await site_of(request).run_schedules(request, Schedules.trigger, await _name_for(request))
     return JSONResponse({"message_id": message_id}, 201)
 
 
@@ -104,7 +105,9 @@ async def backfill(request: Request) -> Response:
     """Make the occurrences of a past time."""
     name, given = _name(request), await fields_of(request, Backfill)
     since, until = time_in(given.since, "since"), time_in(given.until, "until")
-    return JSONResponse({"count": await _run(request, Schedules.backfill, name, since, until)})
+    return JSONResponse(
+        {"count": await site_of(request).run_schedules(request, Schedules.backfill, name, since, until)}
+    )
 
 
 async def upcoming(request: Request) -> Response:
@@ -114,20 +117,22 @@ async def upcoming(request: Request) -> Response:
         return await get(request)
     count = limit_of(request.query_params, _SHOWN, "count")
     state = await _asked_for(request)
-    return _times(state.schedule, await _run(request, Schedules.upcoming, state.name, count))
+    return _times(state.schedule, await site_of(request).run_schedules(request, Schedules.upcoming, state.name, count))
 
 
 async def preview(request: Request) -> Response:
     """The occurrences that a schedule would have. It writes nothing."""
     given = await fields_of(request, ScheduleFields)
-    return _times(*await _run(request, next_runs, msgspec.structs.asdict(given), _SHOWN))
+    return _times(*await site_of(request).run_schedules(request, next_runs, msgspec.structs.asdict(given), _SHOWN))
 
 
 async def apply(request: Request) -> Response:
     """Make the schedules below a prefix those of the request."""
     given = await fields_of(request, ApplySchedules)
     wanted = [_in_list(each, number) for number, each in enumerate(given.schedules, 1)]
-    done = await _run(request, Schedules.put_all, wanted, prefix=given.prefix, dry_run=bool(given.dry_run))
+    done = await site_of(request).run_schedules(
+        request, Schedules.put_all, wanted, prefix=given.prefix, dry_run=bool(given.dry_run)
+    )
     return JSONResponse(done.as_dict())
 
 
@@ -138,17 +143,9 @@ def _in_list(given: dict[str, Any], number: int) -> Schedule:
         raise refusal(f"in schedule {number}: {error}", 422 if isinstance(error, NullFieldError) else 400) from None
 
 
-async def _run(
-    request: Request, method: Callable[Concatenate[Schedules, P], AnswerT], *arguments: P.args, **named: P.kwargs
-) -> AnswerT:
-    """Call a method of Schedules in a thread, in the name of the request's user."""
-    site = site_of(request)
-    return await site.calls(partial(method, site.schedules(request), *arguments, **named))
-
-
 async def _asked_for(request: Request) -> ScheduleState:
     name = request.path_params["name"]
-    found = await _run(request, Schedules.get, name)
+    found = await site_of(request).run_schedules(request, Schedules.get, name)
     if found is None:
         raise _unknown(name)
     return found
