@@ -213,7 +213,7 @@ def _last_times(state: ScheduleState) -> Sequence[datetime]:
 
 
 def _runs(delivery: DelayedDelivery, message_ids: Sequence[str]) -> Mapping[str, Run]:
-    """What is known of these occurrences."""
+    """The waiting messages, or the entries of the history, of these occurrences."""
     waiting = delivery.get_many(message_ids) if message_ids else {}
     gone = [each for each in message_ids if each not in waiting]
     entries = {each: delivery.operations.history_of(each, limit=1) for each in gone}
