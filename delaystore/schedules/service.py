@@ -219,7 +219,7 @@ class Schedules:
 
         """
         wanted = list(found)
-        if not isinstance(prefix, str) or not prefix:
+        if not isinstance(prefix, str) or not prefix or not prefix.isprintable():
             raise InvalidScheduleError("put_all needs a prefix, below which other schedules are deleted; give one")
         for schedule in wanted:
             if not schedule.name.startswith(prefix):
@@ -421,7 +421,14 @@ class Schedules:
             after: Only names behind this one, such as the last one of the page before.
             limit: Maximum number of schedules.
 
+        Raises:
+            InvalidScheduleError: `after` cannot be a name.
+
         """
+        if after is not None:
+            check_name(after)
+        if not prefix.isprintable():  # no name begins so, and PostgreSQL refuses a NUL
+            return []
         with self._access.opened("listing schedules") as rows:
             now = rows.transaction.now()
             return [_state(each, now) for each in rows.list(prefix, after=after, limit=limit)]
