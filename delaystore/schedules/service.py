@@ -419,7 +419,14 @@ class Schedules:
             after: Only names behind this one, such as the last one of the page before.
             limit: Maximum number of schedules.
 
+        Raises:
+            InvalidScheduleError: `after` cannot be a name.
+
         """
+        if after is not None:
+            check_name(after)
+        if not prefix.isprintable():  # no name begins so, and PostgreSQL refuses a NUL
+            return []
         with self._access.opened("listing schedules") as rows:
             now = rows.transaction.now()
             return [_state(each, now) for each in rows.list(prefix, after=after, limit=limit)]
@@ -446,6 +453,7 @@ class Schedules:
         """The next nominal times that a schedule would have if you put it now. Nothing is written."""
         with self._access.opened("asking for the time") as rows:
             now = rows.transaction.now()
+        count = count if schedule.max_runs is None else min(count, schedule.max_runs)
         return next_times(schedule.anchored(now), now, count)
 
     @contextmanager
@@ -580,7 +588,7 @@ class Schedules:
 
 def check_together(wanted: Sequence[Schedule], prefix: str) -> None:
     """Raise InvalidScheduleError unless `put_all` can make the schedules below `prefix` these."""
-    if not isinstance(prefix, str) or not prefix:
+    if not isinstance(prefix, str) or not prefix or not prefix.isprintable():
         raise InvalidScheduleError("put_all needs a prefix, below which other schedules are deleted; give one")
     known: set[str] = set()
     for schedule in wanted:
