@@ -5,7 +5,7 @@ from builtins import list as List  # noqa: N812 - `list` is a method here
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Protocol, Self, Unpack
 
@@ -220,13 +220,7 @@ class Schedules:
 
         """
         wanted = list(found)
-        if not isinstance(prefix, str) or not prefix:
-            raise InvalidScheduleError("put_all needs a prefix, below which other schedules are deleted; give one")
-        for schedule in wanted:
-            if not schedule.name.startswith(prefix):
-                raise InvalidScheduleError(
-                    f"the schedule {schedule.name!r} does not begin with the prefix {prefix!r}; nothing was changed"
-                )
+        check_together(wanted, prefix)
         return self._put(wanted, prefix, dry_run=dry_run)
 
     def pause(self, name: str) -> bool:
@@ -425,7 +419,14 @@ class Schedules:
             after: Only names behind this one, such as the last one of the page before.
             limit: Maximum number of schedules.
 
+        Raises:
+            InvalidScheduleError: `after` cannot be a name.
+
         """
+        if after is not None:
+            check_name(after)
+        if not prefix.isprintable():  # no name begins so, and PostgreSQL refuses a NUL
+            return []
         with self._access.opened("listing schedules") as rows:
             now = rows.transaction.now()
             return [_state(each, now) for each in rows.list(prefix, after=after, limit=limit)]
@@ -452,6 +453,7 @@ class Schedules:
         """The next nominal times that a schedule would have if you put it now. Nothing is written."""
         with self._access.opened("asking for the time") as rows:
             now = rows.transaction.now()
+        count = count if schedule.max_runs is None else min(count, schedule.max_runs)
         return next_times(schedule.anchored(now), now, count)
 
     @contextmanager
@@ -461,13 +463,9 @@ class Schedules:
         self._access.wake_up()
 
     def _put(self, wanted: Sequence[Schedule], prefix: str | None, *, dry_run: bool) -> ScheduleChanges:
-        names = [each.name for each in wanted]
-        twice = next((name for name in names if names.count(name) > 1), None) if len({*names}) < len(names) else None
-        if twice is not None:
-            raise InvalidScheduleError(f"the schedule {twice!r} occurs twice; nothing was changed")
         for schedule in wanted:
             try:
-                self._access.check(schedule.message(schedule.starts or _ANY_TIME, None))
+                self._access.check(schedule.sample())
             except DelaystoreError as error:
                 raise InvalidScheduleError(f"the schedule {schedule.name!r} is invalid: {error}") from None
         with self._changing("putting a schedule") as rows:
@@ -588,8 +586,22 @@ class Schedules:
             rows.transaction.note_changes([change.of_schedule(now, name, detail) for name in names])
 
 
+def check_together(wanted: Sequence[Schedule], prefix: str) -> None:
+    """Raise InvalidScheduleError unless `put_all` can make the schedules below `prefix` these."""
+    if not isinstance(prefix, str) or not prefix or not prefix.isprintable():
+        raise InvalidScheduleError("put_all needs a prefix, below which other schedules are deleted; give one")
+    known: set[str] = set()
+    for schedule in wanted:
+        if not schedule.name.startswith(prefix):
+            raise InvalidScheduleError(
+                f"the schedule {schedule.name!r} does not begin with the prefix {prefix!r}; nothing was changed"
+            )
+        if schedule.name in known:
+            raise InvalidScheduleError(f"the schedule {schedule.name!r} occurs twice; nothing was changed")
+        known.add(schedule.name)
+
+
 _ATTEMPTS: Final = 3
-_ANY_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def _unknown(name: str) -> UnknownScheduleError:
