@@ -150,6 +150,9 @@ CORE = (
     "test_what_dispatchers_did_adds_up_minute_by_minute",
     "test_the_hostile_session_is_hostile",
     "test_what_a_hostile_session_stores_is_due_at_the_same_instant",
+    "test_a_row_comes_back_as_it_was_written",
+    "test_a_row_that_is_locked_goes_to_no_other",
+    "test_a_claimed_occurrence_stays",
 )
 """What `make test` has of the contract in partitions and on MariaDB; nearly all of it runs on SQLite and PostgreSQL."""
 
