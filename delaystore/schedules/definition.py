@@ -17,7 +17,7 @@ from delaystore.message import NO_BODY, NOTHING, DelayedMessage, json_content, s
 from delaystore.schedules.rules import Rule, rule_of
 from delaystore.stores.documents import instant, plain
 from delaystore.stores.schedules import StoredSchedule, occurrence_id
-from delaystore.text import duration_text, parse_duration
+from delaystore.text import duration_text, parse_duration, parse_instant
 
 MAX_NAME_BYTES: Final = 200
 """Bytes of a schedule's name in UTF-8: the ids of its occurrences are longer."""
@@ -198,6 +198,9 @@ class Schedule:
                 body, properties = json_content(body, json, properties)
             elif body is None:
                 raise InvalidMessageError(NO_BODY)
+            for called, given in (("headers", headers), ("properties", properties)):
+                if not isinstance(given, Mapping | None):
+                    raise InvalidScheduleError(f"{called} must be a mapping of names to values, not {given!r:.80}")
             starts, ends = _whole(starts, "starts"), _whole(ends, "ends")
             anchor = None if every is None else starts or _PLACEHOLDER
             made = cls(
@@ -217,7 +220,7 @@ class Schedule:
             )
             if starts is not None and ends is not None and ends < starts:
                 raise InvalidScheduleError("ends must not be before starts")
-            made.message(_PLACEHOLDER, None)
+            made.sample()
         except (InvalidScheduleError, InvalidMessageError, ConfigurationError) as error:
             raise InvalidScheduleError(f"the schedule {name!r} is invalid: {error}") from None
         return made
@@ -293,6 +296,10 @@ class Schedule:
             properties=_with_own_id(self.properties, message_id),
             not_after=None if self.max_late is None else due_time + self.max_late,
         )
+
+    def sample(self) -> DelayedMessage:
+        """Any of its occurrences, to check whether a store and a transport can carry them."""
+        return self.message(self.starts or _PLACEHOLDER, None)
 
     def definition(self) -> Mapping[str, Any]:
         """The definition without destination and content, as a row keeps it in JSON; defaults are left out."""
@@ -373,7 +380,7 @@ class Schedule:
         return cls.of(called, body=b"" if content == "" else content, **given)
 
     def _not_before(self, time: datetime) -> datetime:
-        return time if self.starts is None else max(time, self.starts - _SECOND)
+        return time if self.starts is None or self.starts <= time else self.starts - _SECOND
 
     def _not_after(self, time: datetime) -> datetime:
         return time if self.ends is None else min(time, self.ends)
@@ -420,11 +427,9 @@ def _time_in(given: Any, name: str, called: object) -> datetime | None:
     if given is None or isinstance(given, datetime):
         return given
     try:
-        return datetime.fromisoformat(given)
-    except (TypeError, ValueError):
-        raise InvalidScheduleError(
-            f"the schedule {called!r} is invalid: {name} {given!r:.80} is no time; use the form 2027-01-31T09:00:00Z"
-        ) from None
+        return parse_instant(given if isinstance(given, str) else repr(given), name)
+    except ConfigurationError as error:
+        raise InvalidScheduleError(f"the schedule {called!r} is invalid: {error}") from None
 
 
 def _count(given: int | None) -> int | None:
