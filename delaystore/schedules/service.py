@@ -1,5 +1,6 @@
 """`Schedules`: creating, changing and looking up recurring schedules."""
 
+import logging
 from builtins import list as List  # noqa: N812 - `list` is a method here
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -22,6 +23,7 @@ from delaystore.stores.schedules import (
 )
 from delaystore.text import counted, time_text
 
+log = logging.getLogger("delaystore.schedules")
 MOST_BACKFILLED: Final = 10_000
 """The most occurrences of one call of `backfill`."""
 _ATTEMPTS: Final = 3
@@ -364,7 +366,7 @@ class Schedules:
             return _state(found[0], rows.transaction.now()) if found and found[0].name == name else None
 
     def list(self, prefix: str = "", *, after: str | None = None, limit: int = 100) -> List[ScheduleState]:
-        """List schedules by name.
+        """List schedules by name. A row that this release cannot read is logged, and left out.
 
         Args:
             prefix: The beginning of their names.
@@ -381,7 +383,7 @@ class Schedules:
             return []
         with self._access.opened("listing schedules") as rows:
             now = rows.transaction.now()
-            return [_state(each, now) for each in rows.list(prefix, after=after, limit=limit)]
+            return list(_states(rows.list(prefix, after=after, limit=limit), now))
 
     def upcoming(self, name: str, count: int = 5) -> Sequence[datetime]:
         """The nominal times of the next occurrences, without skipped ones.
@@ -445,6 +447,14 @@ def _upcoming(row: StoredSchedule, now: datetime, count: int) -> Sequence[dateti
     if progress.remaining is not None:
         count = min(count, progress.remaining + len(progress.ahead))
     return next_times(Schedule.of_row(row), now, count, progress.skips)
+
+
+def _states(rows: Sequence[StoredSchedule], now: datetime) -> Iterator[ScheduleState]:
+    for row in rows:
+        try:
+            yield _state(row, now)
+        except InvalidScheduleError as error:
+            log.error("the schedule %r is not listed: %s", row.name, error)
 
 
 def _state(row: StoredSchedule, now: datetime) -> ScheduleState:
