@@ -4,6 +4,7 @@ import json
 import math
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -332,6 +333,24 @@ def contents(given: str, name: str) -> str:
         if isinstance(error, UnicodeDecodeError):
             raise
         raise ConfigurationError(f"{name} {given!r}: there can be no such file") from None  # a null character
+
+
+def toml_in(path: Path) -> Mapping[str, Any]:
+    """The tables of a TOML file. Raises ConfigurationError, for invalid TOML with line and column."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is no UTF-8 text, at byte {error.start}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path} is no TOML: {error}") from None
+    except ValueError:  # Python reads no whole number of more than 4,300 digits
+        raise ConfigurationError(
+            f"{path} is no TOML that can be read: it has a number of thousands of digits"
+        ) from None
+    except RecursionError:
+        raise ConfigurationError(f"{path} is nested too deeply") from None
 
 
 MAX_SHORT_STRING_BYTES: Final = 255

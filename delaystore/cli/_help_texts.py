@@ -8,6 +8,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "Waiting messages": "list show count cancel reschedule export receive",
     "Failed messages": "errors",
     "Destinations": "destinations pause resume limit",
+    "Recurring schedules": "schedules",
     "Run": "serve dispatch ingress control web",
     "Monitor": "status health endpoints operations loads changes history",
     "Move data": "load migrate cascade",
@@ -115,6 +116,12 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "Select": f"{_ERROR_FILTERS} --all --limit",
         "Control": "--dry-run --yes --actor --error-queue",
     },
+    "schedules put": {
+        "When": "--cron --every --at --zone --both-days --starts --ends --max-runs",
+        "Missed and late runs": "--catch-up --max-late --jitter --if-waiting",
+        "Message": "--to --header --headers-json --property --body-file --json-body",
+        "Control": "--dry-run --actor",
+    },
     "loads reschedule": {"New due time": "--delay --at --by --time-zone", "Control": "--dry-run --yes --actor"},
     "cascade migrate": {"Select": "--from --to", "Control": _MOVE},
     "cascade transfer": {"Select": "--to-broker --cascade --to-cascade", "Control": _MOVE},
@@ -200,6 +207,20 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "loads pause": ("loads pause reminders-2027 --for 2d",),
     "loads resume": ("loads resume reminders-2027",),
     "loads reschedule": ("loads reschedule reminders-2027 --by 7d --time-zone Europe/Berlin",),
+    "schedules put": (
+        "schedules put reports/weekly --cron '0 9 * * 1' --zone Europe/Berlin --to billing",
+        "schedules put probes/ping 'are you there?' --every 5m --to billing --dry-run",
+    ),
+    "schedules list": ("schedules list", "schedules list reports/"),
+    "schedules show": ("schedules show reports/weekly",),
+    "schedules upcoming": ("schedules upcoming reports/weekly --count 10",),
+    "schedules pause": ("schedules pause reports/weekly",),
+    "schedules resume": ("schedules resume reports/weekly",),
+    "schedules skip": ("schedules skip reports/weekly --at 2030-12-02T09:00:00+01:00",),
+    "schedules trigger": ("schedules trigger reports/weekly",),
+    "schedules backfill": ("schedules backfill reports/weekly --since 2026-10-01T00:00Z --until 2026-11-01T00:00Z",),
+    "schedules apply": ("schedules apply schedules.toml --dry-run", "schedules apply schedules.toml"),
+    "schedules delete": ("schedules delete reports/weekly",),
     "operations list": ("operations list",),
     "operations resume": ("operations resume spring-offers",),
     "operations abandon": ("operations abandon spring-offers",),
@@ -240,6 +261,7 @@ _NOT_ADDED_UP: Final = "The messages that were read and their results do not add
 _DECLINED: Final = "Some messages stay in the error queue, or you declined"
 _NOT_LOADED: Final = "A dry run found a reason to fail, or the files have more or fewer rows than the finished load"
 _REMAIN: Final = "Rejected messages remain, from this run or an earlier one"
+_NO_SCHEDULE: Final[Mapping[int, str]] = {1: "The schedule does not exist"}
 EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     "demo": {0: "Each message arrived once", 1: "A message was lost, duplicated or early"},
     "setup": {0: "Ready", 1: "A defect remains; a line names it and its remedy"},
@@ -281,6 +303,12 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
         0: "All rescheduled",
         1: "A message is being dispatched, the load does not exist, the operation was abandoned, or you declined",
     },
+    **dict.fromkeys(("schedules show", "schedules upcoming", "schedules trigger", "schedules backfill"), _NO_SCHEDULE),
+    "schedules pause": {1: "The schedule does not exist, or is paused already"},
+    "schedules resume": {1: "The schedule does not exist, or is not paused"},
+    "schedules skip": {1: "The schedule does not exist, or a dispatcher has claimed the run"},
+    "schedules apply": {1: "You declined; nothing was changed"},
+    "schedules delete": {1: "The schedule does not exist, or you declined"},
     "operations resume": {1: "A message is being dispatched, or the operation was abandoned or does not exist"},
     "operations abandon": {1: "The operation does not exist, or had ended before"},
     "cascade create": {1: "A policy could not be set; with --passive: a part is missing"},

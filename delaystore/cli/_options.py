@@ -198,6 +198,27 @@ At = Annotated[
     str | None,
     typer.Option("--at", metavar="TIME", help="Due time with offset: 2027-01-31T09:00:00+01:00."),
 ]
+HeaderOption = Annotated[
+    list[str] | None,
+    typer.Option("--header", metavar="KEY=VALUE", help="Header with a text value; repeatable."),
+]
+HeadersJson = Annotated[
+    str | None, typer.Option("--headers-json", metavar="JSON", help="Headers of other types, as a JSON object.")
+]
+BodyFile = Annotated[
+    str | None, typer.Option("--body-file", metavar="FILE", help="Read the body from FILE; - is standard input.")
+]
+JsonBody = Annotated[
+    str | None, typer.Option("--json-body", metavar="JSON", help="Body as JSON text; sets content_type.")
+]
+
+
+def property_option(group: str) -> Any:
+    """--property of a command that makes messages."""
+    text = "AMQP property, as content_type=...; repeatable."
+    return environment_option("--property", text, metavar="KEY=VALUE", group=group)
+
+
 DestinationOption = Annotated[
     str | None, typer.Option("--destination", metavar="NAME", help="Only messages for this destination.")
 ]

@@ -26,9 +26,13 @@ from delaystore.cli._load_options import (
 )
 from delaystore.cli._options import (
     At,
+    BodyFile,
     DelayOption,
     DispatchedEndpoint,
     EndpointOptions,
+    HeaderOption,
+    HeadersJson,
+    JsonBody,
     JsonOption,
     create_option,
     environment_option,
@@ -36,6 +40,7 @@ from delaystore.cli._options import (
     parse_due,
     parse_headers,
     parse_pair,
+    property_option,
     standard_input,
 )
 from delaystore.cli._output import print_document, print_line, print_note
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
     from delaystore.bulk.request import DryRun, LoadReport, LoadRequest
     from delaystore.bulk.staging import LoadStore
     from delaystore.calls import ProgressListener
+    from delaystore.cli._options import OpenedEndpoint
 
 _RuleT = TypeVar("_RuleT", DeliveredRows, IfDelivered)
 _TYPED: Final = {"destination": "DESTINATION"}
@@ -92,18 +98,9 @@ def send(
             "--max-late", "Latest delivery, counted from the due time.", metavar="DURATION", group="send"
         ),
     ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Header with a text value; repeatable.")
-    ] = None,
-    headers_json: Annotated[
-        str | None, typer.Option(metavar="JSON", help="Headers of other types, as a JSON object.")
-    ] = None,
-    property_: Annotated[
-        list[str] | None,
-        environment_option(
-            "--property", "AMQP property, as content_type=...; repeatable.", metavar="KEY=VALUE", group="send"
-        ),
-    ] = None,
+    header: HeaderOption = None,
+    headers_json: HeadersJson = None,
+    property_: Annotated[list[str] | None, property_option("send")] = None,
     message_id: Annotated[str | None, typer.Option(metavar="ID", help="Message id. Default: a new id.")] = None,
     key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Deduplication key: one waiting message per key.")
@@ -117,13 +114,8 @@ def send(
             help="If delivered: send, reject; a file: load, skip, error.",
         ),
     ] = None,
-    body_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Read the body from FILE; - is standard input.")
-    ] = None,
-    json_body: Annotated[
-        str | None,
-        typer.Option(metavar="JSON", help="Body as JSON text; sets content_type."),
-    ] = None,
+    body_file: BodyFile = None,
+    json_body: JsonBody = None,
     native: Annotated[
         bool,
         typer.Option("--native", help="Use a native delay if it fits; needs ?delays=NAME."),
@@ -170,14 +162,9 @@ def send(
     if destination is None:
         raise ConfigurationError("no destination is given; pass DESTINATION, or a file of messages with --file")
     after, instant = parse_due(delay, at)
-    headers = {
-        **parse_headers("{}" if headers_json is None else headers_json, "--headers-json"),
-        **dict(parse_pair(text, "--header") for text in header or ()),
-    }
-    properties = dict(_property(text) for text in property_ or ())
-    content = _body(body, body_file, json_body)
-    if json_body is not None:
-        properties.setdefault("content_type", "application/json")
+    headers = headers_of(header, headers_json)
+    properties = properties_of(property_, json_body)
+    content = body_of(body, body_file, json_body)
     longest = _longest(key, on_key, max_wait)
     limit, late = _latest(not_after, max_late)
     repeats = IfDelivered.SEND if if_delivered is None else _if_delivered(if_delivered, IfDelivered, "without --file")
@@ -201,11 +188,16 @@ def send(
             print_document({"message_id": sent})
         else:
             print_line(sent)
-        if opened.transport is not None and not _may_reach(opened.transport, where.transport or "", destination):
-            print_note(
-                f"warning: nothing takes messages for {destination!r} at present; if this is still the case at the due "
-                "time, the message goes to the error queue"
-            )
+        warn_if_unreachable(opened, where, destination)
+
+
+def warn_if_unreachable(opened: "OpenedEndpoint", where: EndpointOptions, destination: str) -> None:
+    """Warn on standard error if the transport knows that nothing takes messages for `destination`."""
+    if opened.transport is not None and not _may_reach(opened.transport, where.transport or "", destination):
+        print_note(
+            f"warning: nothing takes messages for {destination!r} at present; if this is still the case at the due "
+            "time, the message goes to the error queue"
+        )
 
 
 def _may_reach(transport: Transport, url: str, destination: str) -> bool:
@@ -261,7 +253,24 @@ def _latest(not_after: str | None, max_late: str | None) -> tuple[datetime | Non
     return None if not_after is None else parse_instant(not_after, "--not-after"), late
 
 
-def _body(text: str | None, file: str | None, json: str | None) -> bytes:
+def headers_of(pairs: list[str] | None, json: str | None) -> dict[str, Any]:
+    """The headers that --header and --headers-json say; raises ConfigurationError."""
+    return {
+        **parse_headers("{}" if json is None else json, "--headers-json"),
+        **dict(parse_pair(text, "--header") for text in pairs or ()),
+    }
+
+
+def properties_of(pairs: list[str] | None, json_body: str | None) -> dict[str, Any]:
+    """The properties that --property says, and the content type of --json-body; raises ConfigurationError."""
+    properties = dict(_property(text) for text in pairs or ())
+    if json_body is not None:
+        properties.setdefault("content_type", "application/json")
+    return properties
+
+
+def body_of(text: str | None, file: str | None, json: str | None) -> bytes:
+    """The body that BODY, --body-file or --json-body says; raises ConfigurationError."""
     if sum(given is not None for given in (text, file, json)) > 1:
         raise ConfigurationError("the body is given twice; pass one of BODY, --body-file and --json-body")
     if json is not None:

@@ -30,12 +30,13 @@ from delaystore.cli._migrate import migrate_app
 from delaystore.cli._options import ENVIRONMENT_PREFIX
 from delaystore.cli._output import ReaderGoneError, drop_unwritable_output, print_note, show_any_character
 from delaystore.cli._pausing import changes, destinations, limit, pause, resume
+from delaystore.cli._schedules import schedules_app
 from delaystore.cli._send import send
 from delaystore.cli._serve import serve, web
 from delaystore.cli._setup import endpoints, setup
 from delaystore.cli._signals import INTERRUPTED, READER_GONE
 from delaystore.cli._status import status
-from delaystore.errors import ConfigurationError, DelaystoreError, UnknownLoadError
+from delaystore.errors import ConfigurationError, DelaystoreError, UnknownLoadError, UnknownScheduleError
 from delaystore.registry import missing
 from delaystore.renames import COMMANDS, renamed_option, renamed_variable
 
@@ -71,7 +72,7 @@ def _errors_in_one_line() -> Iterator[None]:
         if renamed := _renamed_option(error):
             raise _failure(renamed) from None
         raise _failure(_wrong_call(error)) from None
-    except UnknownLoadError as error:
+    except (UnknownLoadError, UnknownScheduleError) as error:
         print_note(f"not found: {error}")
         raise typer.Exit(1) from None
     except DelaystoreError as error:
@@ -204,6 +205,7 @@ add_commands(
 app.add_typer(errors_app, name="errors")
 app.add_typer(operations_app, name="operations")
 app.add_typer(loads_app, name="loads")
+app.add_typer(schedules_app, name="schedules")
 app.add_typer(cascade_app, name="cascade")
 app.add_typer(ingress_app, name="ingress")
 app.add_typer(migrate_app, name="migrate")

@@ -219,13 +219,7 @@ class Schedules:
 
         """
         wanted = list(found)
-        if not isinstance(prefix, str) or not prefix:
-            raise InvalidScheduleError("put_all needs a prefix, below which other schedules are deleted; give one")
-        for schedule in wanted:
-            if not schedule.name.startswith(prefix):
-                raise InvalidScheduleError(
-                    f"the schedule {schedule.name!r} does not begin with the prefix {prefix!r}; nothing was changed"
-                )
+        check_together(wanted, prefix)
         return self._put(wanted, prefix, dry_run=dry_run)
 
     def pause(self, name: str) -> bool:
@@ -457,10 +451,6 @@ class Schedules:
         self._access.wake_up()
 
     def _put(self, wanted: Sequence[Schedule], prefix: str | None, *, dry_run: bool) -> ScheduleChanges:
-        names = [each.name for each in wanted]
-        twice = next((name for name in names if names.count(name) > 1), None) if len({*names}) < len(names) else None
-        if twice is not None:
-            raise InvalidScheduleError(f"the schedule {twice!r} occurs twice; nothing was changed")
         for schedule in wanted:
             try:
                 self._access.check(schedule.message(schedule.starts or _ANY_TIME, None))
@@ -581,6 +571,21 @@ class Schedules:
         change = self._access.actor.change(action)
         if change is not None and names:
             rows.transaction.note_changes([change.of_schedule(now, name, detail) for name in names])
+
+
+def check_together(wanted: Sequence[Schedule], prefix: str) -> None:
+    """Raise InvalidScheduleError unless `put_all` can make the schedules below `prefix` these."""
+    if not isinstance(prefix, str) or not prefix:
+        raise InvalidScheduleError("put_all needs a prefix, below which other schedules are deleted; give one")
+    known: set[str] = set()
+    for schedule in wanted:
+        if not schedule.name.startswith(prefix):
+            raise InvalidScheduleError(
+                f"the schedule {schedule.name!r} does not begin with the prefix {prefix!r}; nothing was changed"
+            )
+        if schedule.name in known:
+            raise InvalidScheduleError(f"the schedule {schedule.name!r} occurs twice; nothing was changed")
+        known.add(schedule.name)
 
 
 _ATTEMPTS: Final = 3

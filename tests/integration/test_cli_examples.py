@@ -42,6 +42,14 @@ WATCHING = r"status --watch.*"
 LASTING = rf"demo.*|{RUNNING}|{WATCHING}"
 """Examples that take some seconds each."""
 each_kind = pytest.mark.parametrize("lasting", [False, pytest.param(True, marks=pytest.mark.long)])
+SCHEDULES = """
+prefix = "invoices/"
+[[schedule]]
+name = "invoices/acme"
+cron = "@monthly"
+destination = "billing"
+body = ""
+"""
 ROWS = "message_id,due_time,destination,body\nr-1,2027-03-01T08:00Z,billing,hello\n"
 
 
@@ -67,6 +75,7 @@ def test_each_command_has_an_example() -> None:
 def test_each_example_runs(run: CommandLine, sqlite_url: str, tmp_path: Path, lasting: bool) -> None:
     write(tmp_path / "delaystore.toml", endpoint("sales", sqlite_url, sqlite_url))
     (tmp_path / "reminders.csv").write_text(ROWS)
+    (tmp_path / "schedules.toml").write_text(SCHEDULES)
     assert run("send", "billing", "--delay", "3d", "--create", "--store", "sqlite:///old.db").code == 0
     assert run("setup", "--store", "sqlite:///new.db").code == 0
     store = SqlDelayedMessageStore(sqlite_url)

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -35,6 +34,7 @@ from delaystore.server.web.users import accounts_from_environment, accounts_of, 
 from delaystore.settings import Audit, DelayedDeliverySettings, OnExpired, transaction_mode
 from delaystore.stores.sql.dialects import DIALECTS
 from delaystore.stores.sql.urls import database_url, default_table_name, same_address
+from delaystore.text import toml_in
 
 _EVERY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not listened to # nosec B104
 
@@ -380,17 +380,4 @@ def configuration_in(path: Path) -> ServiceConfiguration:
 def parsed(path: Path) -> Mapping[str, Any]:
     """The tables of the file, unchecked. Raises ConfigurationError, for invalid TOML with line and column."""
     check_regular(path, str(path))
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path} is no UTF-8 text, at byte {error.start}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{path} is no TOML: {error}") from None
-    except ValueError:  # Python reads no whole number of more than 4,300 digits
-        raise ConfigurationError(
-            f"{path} is no TOML that can be read: it has a number of thousands of digits"
-        ) from None
-    except RecursionError:
-        raise ConfigurationError(f"{path} is nested too deeply") from None
+    return toml_in(path)
