@@ -307,16 +307,22 @@ def control(
     """Answer cancel and lookup requests over AMQP.
 
     Clients send JSON to the queue ENDPOINT.control of --broker (or --transport), and get the answer at their reply_to.
-    They can cancel, reschedule and look up messages. The command declares the queue if it does not exist. If the store
-    or the broker is unavailable, it waits and retries. At SIGTERM or SIGINT it answers the requests in progress and
-    ends. It dispatches no message.
+    They can cancel, reschedule and look up messages, and change recurring schedules. The command declares the queue if
+    it does not exist. If the store or the broker is unavailable, it waits and retries. At SIGTERM or SIGINT it answers
+    the requests in progress and ends. It dispatches no message.
     """
     from delaystore.ingress.control import ControlQueue
 
     log_to_standard_error(verbose=verbose)
     url = require_broker(broker, where.transport)
     with replace(where, transport=url).open(READING) as opened:
-        reader = ControlQueue(opened.delivery.operations, opened.transport, queue=queue, with_bodies=not hide_bodies)
+        reader = ControlQueue(
+            opened.delivery.operations,
+            opened.transport,
+            queue=queue,
+            with_bodies=not hide_bodies,
+            schedules=opened.delivery.schedules,
+        )
         with stopped_by(reader.stop):
             when_reached("the store", lambda: require_tables(opened.store, opened.endpoint), fail_fast=fail_fast)
             print_note(f"reading the control queue {reader.queue!r}")

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _NEXT: Final = 5
 """Times that `put` shows."""
+_PAUSED: Final = "the schedule is paused; dispatchers make these runs once you resume it"
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule, as reports/weekly.")]
 
 
@@ -96,9 +97,9 @@ class RuleOptions:
 def put(
     name: Name,
     body: Annotated[str | None, typer.Argument(metavar="BODY", help="Body, as UTF-8 text. Default: empty.")] = None,
-    to: Annotated[str, typer.Option(metavar="DESTINATION", help="A queue, /queues/NAME or /exchanges/NAME/KEY.")] = "",
     *,
     rule: RuleOptions,
+    to: Annotated[str, typer.Option(metavar="DESTINATION", help="A queue, /queues/NAME or /exchanges/NAME/KEY.")],
     header: HeaderOption = None,
     headers_json: HeadersJson = None,
     property_: Annotated[list[str] | None, property_option("schedules_put")] = None,
@@ -127,12 +128,15 @@ def put(
         schedules = _acting(opened, actor)
         result = None if dry_run else schedules.put_schedule(schedule)
         times = schedules.preview(schedule, _NEXT) if dry_run else schedules.upcoming(name, _NEXT)
+        known = schedules.get(name)
         if as_json:
-            known = {"dry_run": True} if result is None else {"result": result.value}
-            print_document({"name": name, **known, **_times(schedule, times)})
+            done = {"dry_run": True} if result is None else {"result": result.value}
+            print_document({"name": name, **done, **_times(schedule, times)})
         else:
             print_line(f"{'nothing is changed' if result is None else result}: {name} ({schedule.rule})")
             _print_times(schedule, times)
+        if known is not None and known.paused:
+            print_note(_PAUSED)
         warn_if_unreachable(opened, where, to)
 
 
@@ -209,7 +213,7 @@ def upcoming(
         return
     _print_times(found.schedule, times)
     if found.paused:
-        print_note("it is paused; resume it to have these runs made")
+        print_note(_PAUSED)
 
 
 def pause(name: Name, actor: ActorName = None, *, where: StoredEndpoint, as_json: JsonOption = False) -> None:

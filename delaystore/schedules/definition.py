@@ -217,7 +217,7 @@ class Schedule:
             )
             if starts is not None and ends is not None and ends < starts:
                 raise InvalidScheduleError("ends must not be before starts")
-            made.message(_PLACEHOLDER, None)
+            made.sample()
         except (InvalidScheduleError, InvalidMessageError, ConfigurationError) as error:
             raise InvalidScheduleError(f"the schedule {name!r} is invalid: {error}") from None
         return made
@@ -293,6 +293,10 @@ class Schedule:
             properties=_with_own_id(self.properties, message_id),
             not_after=None if self.max_late is None else due_time + self.max_late,
         )
+
+    def sample(self) -> DelayedMessage:
+        """Any of its occurrences, to check whether a store and a transport can carry them."""
+        return self.message(self.starts or _PLACEHOLDER, None)
 
     def definition(self) -> Mapping[str, Any]:
         """The definition without destination and content, as a row keeps it in JSON; defaults are left out."""

@@ -1,7 +1,7 @@
 """Files of schedules, which `delaystore schedules apply` and `delaystore serve` make the schedules of an endpoint."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,15 @@ class ScheduleFile:
     """All schedules of an endpoint whose names begin with a prefix.
 
     Attributes:
+        path: The file that has them.
         prefix: The prefix. Schedules below it that are not in `schedules` are deleted.
         schedules: The schedules.
 
     """
 
+    path: Path
     prefix: str
-    schedules: Sequence[Schedule]
+    schedules: Sequence[Schedule] = field(hash=False)
 
 
 def schedule_file(path: Path, prefix: str | None = None) -> ScheduleFile:
@@ -61,7 +63,7 @@ def schedule_file(path: Path, prefix: str | None = None) -> ScheduleFile:
         check_together(schedules, prefix)
     except InvalidScheduleError as error:
         raise InvalidScheduleError(f"{path}: {error}") from None
-    return ScheduleFile(prefix, schedules)
+    return ScheduleFile(path, prefix, schedules)
 
 
 def _json_in(path: Path) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from builtins import list as List  # noqa: N812 - `list` is a method here
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Protocol, Self, Unpack
 
@@ -453,7 +453,7 @@ class Schedules:
     def _put(self, wanted: Sequence[Schedule], prefix: str | None, *, dry_run: bool) -> ScheduleChanges:
         for schedule in wanted:
             try:
-                self._access.check(schedule.message(schedule.starts or _ANY_TIME, None))
+                self._access.check(schedule.sample())
             except DelaystoreError as error:
                 raise InvalidScheduleError(f"the schedule {schedule.name!r} is invalid: {error}") from None
         with self._changing("putting a schedule") as rows:
@@ -589,7 +589,6 @@ def check_together(wanted: Sequence[Schedule], prefix: str) -> None:
 
 
 _ATTEMPTS: Final = 3
-_ANY_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def _unknown(name: str) -> UnknownScheduleError:

@@ -5,16 +5,21 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import DispatchObserver
 from delaystore.dispatcher.dispatcher import Dispatcher, check_pair
+from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.ingress.control import ControlQueue
 from delaystore.ingress.ingress import Ingress
 from delaystore.registry import needed_for
+from delaystore.schedules.documents import ScheduleFile
 from delaystore.server.configuration.tree import ControlConfiguration, EndpointConfiguration, MetricsConfiguration
 from delaystore.stores.opening import store_at
+from delaystore.stores.records import Way
+from delaystore.stores.schedules import StoreWithSchedules, no_schedules
 from delaystore.transports import RabbitMQTransport
 from delaystore.transports.opening import transport_at
 
@@ -32,6 +37,7 @@ class ServedEndpoint:
         self.name: Final = name
         self._lock = threading.Lock()
         self._prepared = False
+        self._put: ScheduleFile | None = None
         self._dispatcher: Dispatcher | None = None
         with ExitStack() as opened:
             self.store: Final = store_at(configuration.store.value, configuration.schema, configuration.table)
@@ -46,6 +52,14 @@ class ServedEndpoint:
     def check(self, configuration: "EndpointConfiguration") -> None:
         """Raise ConfigurationError, or UnsupportedModeError, where the components could not work so."""
         check_pair(self.store, self.transport, configuration.settings())
+        if configuration.schedules is not None:
+            if not isinstance(self.store, StoreWithSchedules):
+                raise no_schedules(self.store)
+            for schedule in configuration.schedules.schedules:
+                try:
+                    self.transport.check(schedule.sample())
+                except InvalidMessageError as error:
+                    raise ConfigurationError(f"the schedule {schedule.name!r} is invalid: {error}") from None
 
     def dispatched_by(self, dispatcher: Dispatcher) -> None:
         """Have `wake_up` wake that dispatcher from now on."""
@@ -62,6 +76,21 @@ class ServedEndpoint:
             if not self._prepared:
                 self.store.setup_infrastructure()
                 self._prepared = True
+
+    def put_schedules(self, wanted: ScheduleFile | None, tell: Callable[[str], object]) -> None:
+        """Make the schedules below the prefix of a file its schedules, unless the last call did.
+
+        `tell`: called with the changes, in one line. Raises StoreError; StoreUnavailableError: try again.
+        """
+        with self._lock:
+            if wanted is None or wanted == self._put:
+                return
+            schedules = self.delivery.schedules_as(Way.CLI)
+            changes = schedules.put_all(wanted.schedules, prefix=wanted.prefix)
+            self._put = wanted
+        numbers = {"created": len(changes.created), "changed": len(changes.changed), "deleted": len(changes.deleted)}
+        counts = ", ".join(f"{number:,} {what}" for what, number in {**numbers, "unchanged": changes.unchanged}.items())
+        tell(f"schedules of {self.name!r} below {wanted.prefix!r}: {counts}")
 
     def close(self) -> None:
         """Close store and transport; may be called twice."""
@@ -89,20 +118,28 @@ class EndpointComponent:
         runnable: The object that it runs.
         problems: Says why it is not ready, a clause each.
         kept: An object that lives as long as this component.
+        before: Called before the object runs, once the store is set up; may raise StoreError.
 
     """
 
     def __init__(
-        self, opened: ServedEndpoint, runnable: Runnable, problems: Callable[[], Sequence[str]], kept: object = None
+        self,
+        opened: ServedEndpoint,
+        runnable: Runnable,
+        problems: Callable[[], Sequence[str]],
+        kept: object = None,
+        before: Callable[[], object] = lambda: None,
     ) -> None:
         self._opened = opened
         self._runnable = runnable
         self._kept = kept
+        self._before = before
         self.problems: Final = problems
 
     def run(self) -> None:
         """Run until `stop`. Raises StoreError where the tables cannot be set up, or not yet."""
         self._opened.prepare()
+        self._before()
         self._runnable.run()
 
     def stop(self) -> None:
@@ -115,13 +152,20 @@ LONGEST_QUESTION: Final = 2.0
 
 
 def dispatcher_of(
-    opened: ServedEndpoint, configuration: EndpointConfiguration, observer: DispatchObserver | None
+    opened: ServedEndpoint,
+    configuration: EndpointConfiguration,
+    observer: DispatchObserver | None,
+    tell: Callable[[str], object],
 ) -> EndpointComponent:
-    """The dispatcher of an endpoint; its problems are as `delaystore health` judges. `observer` None: no metrics."""
+    """The dispatcher of an endpoint, which first puts the schedules of its file.
+
+    Its problems are as `delaystore health` judges. `observer` None: no metrics. `tell`: see `put_schedules`.
+    """
     name, settings = configuration.dispatcher.name, configuration.settings()
     dispatcher = Dispatcher(opened.store, opened.transport, settings, opened.name, observer=observer, name=name)
     opened.dispatched_by(dispatcher)
-    return EndpointComponent(opened, dispatcher, lambda: dispatcher.health(LONGEST_QUESTION).problems)
+    put = partial(opened.put_schedules, configuration.schedules, tell)
+    return EndpointComponent(opened, dispatcher, lambda: dispatcher.health(LONGEST_QUESTION).problems, before=put)
 
 
 def ingress_of(
@@ -165,6 +209,7 @@ def control_of(opened: ServedEndpoint, configuration: ControlConfiguration) -> E
         opened.transport,
         queue=configuration.queue,
         with_bodies=configuration.bodies,
+        schedules=opened.delivery.schedules,
         on_rescheduled=opened.wake_up,
     )
     return EndpointComponent(opened, queue, lambda: queue.health().problems)

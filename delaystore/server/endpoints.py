@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -27,11 +27,19 @@ Problems = Mapping[str, Sequence[str]]
 class Endpoint:
     """One endpoint, opened; `start` runs its components. `own`: queues and exchanges of the service's other endpoints.
 
+    `tell`: called with remarks for people, a line each.
     Raises ConfigurationError, UnsupportedModeError, MissingDependencyError: then nothing is left open.
     """
 
-    def __init__(self, name: str, configuration: EndpointConfiguration, own: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        name: str,
+        configuration: EndpointConfiguration,
+        tell: Callable[[str], object],
+        own: frozenset[str] = frozenset(),
+    ) -> None:
         self.name: Final = name
+        self._tell = tell
         self._own = own
         self.configuration = configuration
         self._metrics: Metrics | None = None
@@ -121,9 +129,10 @@ class Endpoint:
 
         def dispatcher() -> Component:
             observer = None if self._metrics is None else self._metrics.observer(self.opened, configuration)
-            return dispatcher_of(self.opened, configuration, observer)
+            return dispatcher_of(self.opened, configuration, observer, self._tell)
 
-        plans = [ComponentPlan(f"{self.name} dispatcher", Rank.FORWARDING, configuration.dispatcher, dispatcher)]
+        own = (configuration.dispatcher, configuration.schedules)
+        plans = [ComponentPlan(f"{self.name} dispatcher", Rank.FORWARDING, own, dispatcher)]
         plans += (self._ingress_plan(name, each) for name, each in configuration.ingress.items())
         if configuration.control.enabled:
             make = partial(control_of, self.opened, configuration.control)
@@ -179,9 +188,13 @@ class Transition:
 
 
 class Endpoints:
-    """The endpoints that run, by name. Raises what Endpoint raises, naming it; then nothing is left open."""
+    """The endpoints that run, by name. Raises what Endpoint raises, naming it; then nothing is left open.
 
-    def __init__(self, configurations: Configurations) -> None:
+    `tell`: called with remarks for people, a line each.
+    """
+
+    def __init__(self, configurations: Configurations, tell: Callable[[str], object]) -> None:
+        self._tell = tell
         self._running: dict[str, Endpoint] = {}
         self._left: list[Endpoint] = []
         self._metrics: Metrics | None = None
@@ -206,7 +219,7 @@ class Endpoints:
                     running = self._running.get(name)
                     if running is not None and running.takes(configuration):
                         continue
-                    opened[name] = Endpoint(name, configuration, own)
+                    opened[name] = Endpoint(name, configuration, self._tell, own)
                     stack.callback(opened[name].opened.close)
                 except DelaystoreError as error:
                     raise ConfigurationError(f"the endpoint {name!r}: {error}") from None

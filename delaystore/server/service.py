@@ -53,7 +53,7 @@ class Service:
         self._metrics: Metrics | None = None
         self._servers: list[Runner] = []
         self._site: Final = ServiceSite(probes(self.state, reasons=False), os.environ)
-        self._endpoints: Final = Endpoints(configuration.endpoint)
+        self._endpoints: Final = Endpoints(configuration.endpoint, tell)
         with ExitStack() as opened:
             opened.callback(self.close)
             self._site.show(configuration.web, self._endpoints)

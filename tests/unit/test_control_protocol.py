@@ -21,7 +21,7 @@ from delaystore.transports.rabbitmq.raw import RawProperties
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 ASKED = RequestContext(by="ada", now=NOON)
 PROTOCOL = Protocol("sales")
-NAMES = st.sampled_from(["cancel", "reschedule", "get", "ping", "version", "at", "delay", "key", "destroy"])
+NAMES = st.sampled_from(["cancel", "reschedule", "get", "ping", "version", "at", "delay", "key", "destroy", *SCHEDULES])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("2h") | st.just("2027-01-31T09:00Z"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES | st.text(), inner, max_size=3),

@@ -92,7 +92,7 @@ def test_what_takes_messages_in_ends_before_what_sends_them_on(tmp_path: Path) -
         f'[endpoint.sales]\nstore = "sqlite:///{tmp_path / "app.db"}"\ntransport = "amqp://127.0.0.1:1"\n'
         "[endpoint.sales.control]\nenabled = true\n[endpoint.sales.ingress.orders]\n"
     )
-    endpoint = Endpoint("sales", configuration_in(file).endpoint["sales"])
+    endpoint = Endpoint("sales", configuration_in(file).endpoint["sales"], print)
     endpoint.start()
     turns = list(turns_of([endpoint]))
     assert [[each.name for each in turn] for turn in turns] == [

@@ -1,17 +1,19 @@
 """Requests and answers of control queues as bytes, and the commands they name; no connection is used here."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
+import msgspec
 from typing_extensions import override
 
-from delaystore.errors import ConfigurationError, InvalidMessageError
+from delaystore.errors import ConfigurationError, InvalidMessageError, InvalidScheduleError, UnknownScheduleError
 from delaystore.message import DelayedMessage, check_key, check_message_id, due_after, waiting_until
 from delaystore.operations.changes import (
+    Actor,
     CancelRequest,
     LookUpRequest,
     MessageRequest,
@@ -32,9 +34,13 @@ from delaystore.operations.json_requests import (
     new_due_time_in,
     read_fields,
     shown,
+    time_in,
 )
+from delaystore.schedules import Schedule, Schedules
+from delaystore.schedules.definition import check_name
 from delaystore.stores import documents
 from delaystore.stores.abc import ManagementOutcome
+from delaystore.stores.records import Way
 from delaystore.text import JsonError, parse_json
 
 
@@ -48,7 +54,7 @@ class ProblemCode(StrEnum):
     BAD_REQUEST = "bad_request"
     """It has a member too many, or too few, or one of the wrong type."""
     BAD_ID = "bad_id"
-    """It names no possible message_id or key."""
+    """It names no possible message_id, key or schedule."""
     BAD_TIME = "bad_time"
     REFUSED = "refused"
     """The store works, and refuses this request."""
@@ -137,10 +143,9 @@ class ControlCommand(Generic[Taken]):
             if error.name == self.name:
                 sentence = f'{self.name} takes a message_id, or {{"key": KEY}}, as text; not {shown(given[self.name])}'
                 raise RequestError(ProblemCode.BAD_REQUEST, sentence) from None
-            code = ProblemCode.BAD_TIME if error.name in ("at", "delay", "by", "time_zone") else ProblemCode.BAD_REQUEST
-            raise RequestError(code, cut(str(error))) from None
+            raise _wrong_field(error) from None
         except RequestFieldError as error:
-            raise RequestError(ProblemCode.BAD_REQUEST, cut(str(error))) from None
+            raise _wrong_field(error) from None
 
     def request(self, fields: Taken, message: Mapping[str, Any], asked: RequestContext) -> MessageRequest:  # noqa: ARG002
         """Return the request about `message`, its message_id or key; raises RequestError."""
@@ -222,13 +227,109 @@ class Get(ControlCommand[GetFields]):
         return {**shown, "size": len(message.body)}
 
 
+def _wrong_field(error: RequestFieldError) -> RequestError:
+    is_time = isinstance(error, FieldTypeError) and error.name in ("at", "delay", "by", "time_zone")
+    return RequestError(ProblemCode.BAD_TIME if is_time else ProblemCode.BAD_REQUEST, cut(str(error)))
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRequest:
+    """A request about a recurring schedule, read and not done yet.
+
+    Attributes:
+        name: The schedule.
+        by: Who asks.
+        work: Does it, and returns the members of the answer. Raises InvalidScheduleError, UnknownScheduleError.
+        wrong: The code of the answer if the schedule refuses it.
+
+    """
+
+    name: str
+    by: str
+    work: Callable[[Schedules], Mapping[str, Any]]
+    wrong: ProblemCode
+
+    def answer(self, schedules: Schedules) -> "Answer":
+        """Do it in a transaction of its own, and return the answer. Raises StoreError, ConfigurationError."""
+        known = {"outcome": ManagementOutcome.DONE.value, "schedule": self.name}
+        try:
+            found = self.work(schedules.acting(Actor(by=self.by, way=Way.CONTROL)))
+        except UnknownScheduleError:
+            found = {"outcome": ManagementOutcome.NOT_FOUND.value}
+        except InvalidScheduleError as error:
+            return problem_answer(RequestError(self.wrong, cut(str(error))))
+        return Answer(_encoded({**known, **found}))
+
+
+class ScheduleCommand:
+    """A command about a recurring schedule.
+
+    Args:
+        name: The command. The member of this name has the schedule's name, or its document.
+        work: Does it, with the schedules, the schedule's name or the schedule, and the member `at` if there is one.
+        kind: The type of the member: text, or an object.
+        has_time: Whether there is a member `at`, which is required.
+
+    """
+
+    def __init__(
+        self, name: str, work: Callable[..., Mapping[str, Any]], kind: type[Any] = str, *, has_time: bool = False
+    ) -> None:
+        times = [("at", TimeField)] if has_time else []
+        self.name: Final = name
+        self._work = work
+        struct = msgspec.defstruct(name, [(name, kind), *times], bases=(ControlFields,), frozen=True, kw_only=True)
+        self._fields = cast("type[ControlFields]", struct)
+        self._wrong = ProblemCode.BAD_TIME if has_time else ProblemCode.BAD_REQUEST
+
+    def read(self, given: Mapping[str, Any], asked: RequestContext) -> ScheduleRequest:
+        """Return the request of the JSON object `given`; raises RequestError."""
+        try:
+            fields: Any = read_fields(self._fields, given)
+            named = getattr(fields, self.name)
+            schedule = named if isinstance(named, str) else Schedule.of_document(named)
+            name = schedule if isinstance(schedule, str) else schedule.name
+            at = [time_in(fields.at, "at")] if hasattr(fields, "at") else []
+            check_name(name)
+        except RequestFieldError as error:
+            raise _wrong_field(error) from None
+        except InvalidScheduleError as error:
+            code = ProblemCode.BAD_ID if isinstance(named, str) else ProblemCode.BAD_REQUEST
+            raise RequestError(code, cut(f"{self.name}: {error}")) from None
+        except InvalidMessageError as error:
+            raise RequestError(ProblemCode.BAD_TIME, cut(str(error))) from None
+        return ScheduleRequest(name, asked.by, lambda schedules: self._work(schedules, schedule, *at), self._wrong)
+
+
+def _outcome(outcome: ManagementOutcome) -> Mapping[str, Any]:
+    return {"outcome": outcome.value}
+
+
+def _deleted(schedules: Schedules, name: str) -> Mapping[str, Any]:
+    return _outcome(ManagementOutcome.DONE if schedules.delete(name) else ManagementOutcome.NOT_FOUND)
+
+
+def _skipped(schedules: Schedules, name: str, at: datetime) -> Mapping[str, Any]:
+    return _outcome(ManagementOutcome.DONE if schedules.skip(name, at) else ManagementOutcome.BEING_DISPATCHED)
+
+
+_ABOUT_SCHEDULES: Final = (
+    ScheduleCommand("put_schedule", lambda on, schedule: {"result": on.put_schedule(schedule).value}, dict[str, Any]),
+    ScheduleCommand("delete_schedule", _deleted),
+    ScheduleCommand("pause_schedule", lambda on, name: {"changed": on.pause(name)}),
+    ScheduleCommand("resume_schedule", lambda on, name: {"changed": on.resume(name)}),
+    ScheduleCommand("skip_schedule", _skipped, has_time=True),
+    ScheduleCommand("trigger_schedule", lambda on, name: {"message_id": on.trigger(name)}),
+)
 PING: Final = "ping"
 """The command that is about no message: it takes an empty object."""
+Command = ControlCommand[Any] | ScheduleCommand
 
 
-def commands(*, with_bodies: bool) -> Mapping[str, ControlCommand[Any]]:
-    """All that are about a message, by name."""
-    return {command.name: command for command in (Cancel(), Reschedule(), Get(with_bodies=with_bodies))}
+def commands(*, with_bodies: bool, with_schedules: bool) -> Mapping[str, Command]:
+    """All that are about a message or a schedule, by name."""
+    found: Sequence[Command] = (Cancel(), Reschedule(), Get(with_bodies=with_bodies))
+    return {command.name: command for command in (*found, *(_ABOUT_SCHEDULES if with_schedules else ()))}
 
 
 LARGEST: Final = 64 * 1024
@@ -258,13 +359,16 @@ class ReadRequest:
 
 
 class Protocol:
-    """Reads requests for one endpoint. `with_bodies`: whether messages are answered with their bodies."""
+    """Reads requests for one endpoint.
 
-    def __init__(self, endpoint: str, *, with_bodies: bool = True) -> None:
+    `with_bodies`: whether messages are answered with their bodies. `with_schedules`: whether schedules are changed.
+    """
+
+    def __init__(self, endpoint: str, *, with_bodies: bool = True, with_schedules: bool = True) -> None:
         self._endpoint = endpoint
-        self._commands = commands(with_bodies=with_bodies)
+        self._commands = commands(with_bodies=with_bodies, with_schedules=with_schedules)
 
-    def read(self, body: bytes, asked: RequestContext) -> ReadRequest | Answer:
+    def read(self, body: bytes, asked: RequestContext) -> ReadRequest | ScheduleRequest | Answer:
         """The request in `body`; an Answer where it is known already, as for a body that is no request."""
         try:
             given = _object_in(body)
@@ -273,6 +377,8 @@ class Protocol:
             if name == PING:
                 return self._ping(given, asked)
             command = self._commands[name]
+            if isinstance(command, ScheduleCommand):
+                return command.read(given, asked)
             return ReadRequest(command, command.read(given, asked))
         except RequestError as error:
             return problem_answer(error)

@@ -27,14 +27,17 @@ from delaystore.ingress.control._protocol import (
     Answer,
     ProblemCode,
     Protocol,
+    ReadRequest,
     RequestContext,
     RequestError,
+    ScheduleRequest,
     cut,
     problem_answer,
 )
 from delaystore.ingress.control._replies import ControlState, Replies, sender_of
 from delaystore.operations import Operations
 from delaystore.operations.changes import LookUpRequest, MessageRequest, RequestResult
+from delaystore.schedules import Schedules
 from delaystore.settings import CriticalErrorAction
 from delaystore.stores.records import Way
 from delaystore.text import MAX_SHORT_STRING_BYTES, control_character
@@ -65,6 +68,7 @@ _HISTORY_ASKED_AGAIN: Final = 5.0
 class RequestAnswerer:
     """Does requests with the store of `operations`. Used by one thread.
 
+    `schedules`: None: no requests about schedules are done.
     `on_rescheduled`: called with the earliest new due time of each transaction; None: nothing is called.
     """
 
@@ -73,16 +77,20 @@ class RequestAnswerer:
         operations: Operations,
         *,
         with_bodies: bool,
+        schedules: Schedules | None = None,
         on_rescheduled: Callable[[datetime], object] | None = None,
     ) -> None:
+        self._schedules = schedules
         self._operations = operations.acting_as(way=Way.CONTROL)
         self._on_rescheduled = on_rescheduled
-        self._protocol = Protocol(operations.endpoint, with_bodies=with_bodies)
+        self._protocol = Protocol(operations.endpoint, with_bodies=with_bodies, with_schedules=schedules is not None)
         self._keeps_history = False
         self._ask_history_from = 0.0
 
     def answer(self, requests: Sequence[ControlRequest]) -> Sequence[Answer]:
         """Do the first of `requests`, one at least, in one transaction, and return the answers to these.
+
+        A request about a schedule has a transaction of its own.
 
         Raises StoreUnavailableError, StoreSetupError: the store does nothing at present, and nothing was done;
         DurabilityUnknownError: it is done, and may be lost yet, so that it is to be done again. Requests that the
@@ -103,7 +111,16 @@ class RequestAnswerer:
 
     def _answer(self, requests: Sequence[ControlRequest]) -> Sequence[Answer]:
         now = self._operations.now()
-        read = [self._protocol.read(body, RequestContext(by=by, now=now)) for body, by in requests]
+        read: list[ReadRequest | Answer] = []
+        for body, by in requests:
+            asked = self._protocol.read(body, RequestContext(by=by, now=now))
+            if not isinstance(asked, ScheduleRequest):
+                read.append(asked)
+                continue
+            if read:
+                break  # it has a transaction of its own, after the others
+            assert self._schedules is not None
+            return [asked.answer(self._schedules)]
         wanted = [one.request for one in read if not isinstance(one, Answer)]
         done = self._operations.do_all(wanted) if wanted else ()
         self._tell([result.due_time for result in done if result.due_time is not None])
@@ -319,6 +336,8 @@ _TRIGGERED_AFTER: Final = timedelta(seconds=30)
 class ControlQueue:
     """Lets programs that speak AMQP cancel, reschedule and look up the waiting messages of an endpoint.
 
+    With `schedules` they also change recurring schedules.
+
     Any number, in any number of processes, may read one queue. It closes neither store nor transport.
 
     Args:
@@ -327,6 +346,7 @@ class ControlQueue:
         queue: Where requests come. It is declared as a quorum queue, with a fanout exchange of its name and
             `QUEUE.rejected`. None: `ENDPOINT.control`.
         with_bodies: Whether answers have the bodies of messages.
+        schedules: The recurring schedules that requests may change, as `DelayedDelivery.schedules`; None: none may.
         on_critical_error: Called when store or broker have failed for half a minute.
         on_rescheduled: Called with a new due time, as to wake a dispatcher of this process.
 
@@ -335,7 +355,8 @@ class ControlQueue:
 
     Example:
         ```python
-        control = ControlQueue(delivery.operations, RabbitMQTransport("amqp://broker"))
+        transport = RabbitMQTransport("amqp://broker")
+        control = ControlQueue(delivery.operations, transport, schedules=delivery.schedules)
         control.run()  # until control.stop(), as in a signal handler
         ```
 
@@ -348,12 +369,15 @@ class ControlQueue:
         *,
         queue: str | None = None,
         with_bodies: bool = True,
+        schedules: Schedules | None = None,
         on_critical_error: CriticalErrorAction | None = None,
         on_rescheduled: Callable[[datetime], object] | None = None,
     ) -> None:
         self._names = ControlNames(f"{operations.endpoint}.control" if queue is None else queue)
         self._broker = _broker_of(transport)
-        self._answering = RequestAnswerer(operations, with_bodies=with_bodies, on_rescheduled=on_rescheduled)
+        self._answering = RequestAnswerer(
+            operations, with_bodies=with_bodies, schedules=schedules, on_rescheduled=on_rescheduled
+        )
         self._reading = RepeatedFailuresOverTimeCircuitBreaker(
             f"reading the control queue {self._names.queue!r}", _TRIGGERED_AFTER, on_critical_error
         )

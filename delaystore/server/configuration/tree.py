@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from delaystore.dispatcher.dispatcher import check_dispatcher_name
 from delaystore.errors import ConfigurationError
+from delaystore.schedules.documents import ScheduleFile
 from delaystore.server.configuration.ingress import IngressConfiguration
 from delaystore.server.configuration.tables import ConfigurationReader, FromFile, Positive, Table, Whole
 from delaystore.server.configuration.values import (
@@ -24,6 +25,7 @@ from delaystore.server.configuration.values import (
     Listen,
     ListenAddress,
     NameList,
+    Schedules,
     Secret,
     Span,
     Url,
@@ -224,6 +226,7 @@ class EndpointConfiguration(Table, frozen=True, kw_only=True):
     history: Annotated[timedelta, Span(zero=True)] | None = _DEFAULTS.history
     management: Annotated[Secret, Url("http", "https")] | None = None
     cascade: str | None = None
+    schedules: Annotated[ScheduleFile, Schedules()] | None = None
     dispatcher: DispatcherConfiguration = DispatcherConfiguration()
     control: ControlConfiguration = ControlConfiguration()
     ingress: Mapping[str, IngressConfiguration] = MappingProxyType({})

@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 
 from typing_extensions import override
 
-from delaystore.errors import ConfigurationError
+from delaystore.errors import ConfigurationError, InvalidScheduleError
+from delaystore.schedules.documents import ScheduleFile, schedule_file
 from delaystore.text import contents, duration_text, parse_duration, text_or_file
 
 HIDDEN: Final = "***"
@@ -249,6 +250,26 @@ class Hidden(Form[Secret]):
     def masked(self, given: str) -> str:
         """Return the text without its secret parts; the name of a variable is shown."""
         return given if VARIABLE.fullmatch(given) else HIDDEN
+
+
+class Schedules(Form[ScheduleFile]):
+    """The name of a file of schedules, which is read with the configuration."""
+
+    wanted = "the name of a file"
+
+    @override
+    def read(self, given: object) -> ScheduleFile:
+        if not isinstance(given, str) or not given.strip():
+            raise self.refusal(given)
+        check_regular(Path(given), given)
+        try:
+            return schedule_file(Path(given))
+        except InvalidScheduleError as error:
+            raise ConfigurationError(str(error)) from None
+
+    @override
+    def shown(self, value: ScheduleFile) -> str:
+        return str(value.path)
 
 
 class Entries(Hidden):
