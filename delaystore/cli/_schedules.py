@@ -331,8 +331,8 @@ def apply(
         if not (dry_run or yes) and can_ask():
             deleted = schedules.put_all(wanted.schedules, prefix=wanted.prefix, dry_run=True).deleted
             if deleted:
-                what = f"{counted(len(deleted), 'schedule')} and their waiting runs: {named(deleted)}"
-                confirm(f"Delete {what}?", "nothing is changed")
+                what = counted(len(deleted), "schedule")
+                confirm(f"Delete {what}, with all waiting runs: {named(deleted)}?", "nothing is changed")
         changes = schedules.put_all(wanted.schedules, prefix=wanted.prefix, dry_run=dry_run)
     if as_json:
         print_document({"prefix": wanted.prefix, "dry_run": dry_run, **changes.as_dict()})

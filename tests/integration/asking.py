@@ -28,7 +28,7 @@ def opened_delivery(database_url: str) -> Iterator[DelayedDelivery]:
 def running(delivery: DelayedDelivery, rabbitmq_url: str, **options: Any) -> Iterator[ControlQueue]:
     """A control queue that is read, and being read when the block begins."""
     transport = RabbitMQTransport(rabbitmq_url)
-    control = ControlQueue(delivery.operations, transport, **options)
+    control = ControlQueue(delivery.operations, transport, schedules=delivery.schedules, **options)
     with reading(control):
         yield control
     transport.close()

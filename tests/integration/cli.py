@@ -2,10 +2,12 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +79,35 @@ def started(arguments: Sequence[str], environment: dict[str, str], **options: An
         preexec_fn=_heed_interrupts,
         **options,
     )
+
+
+def asked(
+    arguments: Sequence[str], environment: dict[str, str], question: str, answer: bytes | None
+) -> tuple[int, str]:
+    """Run the command line at a terminal, and answer its question; None: by Ctrl-C. The exit code, and what it says."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "delaystore.cli", *arguments],
+        env={**os.environ, **environment},
+        stdin=its,
+        stdout=subprocess.DEVNULL,
+        stderr=its,
+        preexec_fn=_heed_interrupts,
+    )
+    os.close(its)
+    shown = ""
+    while question not in shown:
+        shown += os.read(ours, 10_000).decode()
+    if answer is None:
+        process.send_signal(signal.SIGINT)
+    else:
+        os.write(ours, answer)
+    code = process.wait(PATIENCE)
+    with suppress(OSError):  # the end of a terminal that no process has open
+        while more := os.read(ours, 10_000):
+            shown += more.decode()
+    os.close(ours)
+    return code, shown
 
 
 def first_line_of(process: subprocess.Popen[str]) -> str:

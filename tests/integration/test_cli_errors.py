@@ -1,14 +1,10 @@
 """`delaystore errors`: list, show, replay, discard."""
 
-import os
-import pty
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 
 import pytest
 
@@ -17,7 +13,7 @@ from delaystore.stores.sql import SqlDelayedMessageStore
 from delaystore.transports import Transport, open_transport
 from delaystore.transports.sql_queue import SqlQueueTransport
 from tests.dispatching import message
-from tests.integration.cli import CommandLine, started
+from tests.integration.cli import CommandLine, asked, started
 from tests.integration.test_error_queue import batch, failed
 
 PATIENCE = 60.0
@@ -208,30 +204,10 @@ def test_a_change_that_the_store_does_not_note_says_so(run: CommandLine, sqlite_
 def test_a_terminal_is_asked_before_anything_is_discarded(
     run: CommandLine, transport: Transport, answer: bytes | None, code: int, left: int, says: str
 ) -> None:
-    ours, its = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "delaystore.cli", "errors", "discard", "--all"],
-        env={**os.environ, **run.environment},
-        stdin=its,
-        stdout=subprocess.DEVNULL,
-        stderr=its,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    os.close(its)
-    shown = ""
-    while "for good? [y/N]" not in shown:
-        shown += os.read(ours, 10_000).decode()
-    if answer is None:
-        process.send_signal(signal.SIGINT)
-    else:
-        os.write(ours, answer)
-    assert process.wait(PATIENCE) == code
-    with suppress(OSError):  # the end of a terminal that no process has open
-        while more := os.read(ours, 10_000):
-            shown += more.decode()
+    exit_code, shown = asked(["errors", "discard", "--all"], run.environment, "for good? [y/N]", answer)
+    assert exit_code == code
     assert "Discard 6 messages of 'error' for good?" in shown
     assert says in shown
-    os.close(ours)
     assert transport.depth("error") == left
 
 

@@ -25,6 +25,11 @@ from tests.servers import PostgreSQLDatabases, RabbitMQ
 
 LATER = datetime(2040, 1, 31, 9, tzinfo=UTC)
 REJECTED = f"{QUEUE}.rejected"
+COMMANDS = [
+    "cancel", "reschedule", "get", "put_schedule", "delete_schedule", "pause_schedule", "resume_schedule",
+    "skip_schedule", "trigger_schedule", "ping",
+]  # fmt: skip
+WEEKLY = {"name": "reports/weekly", "cron": "0 9 * * 1", "destination": "billing", "body": "go"}
 MISTAKES: list[tuple[Any, str]] = [
     (b"", "malformed"),
     (b"\xff", "malformed"),
@@ -65,6 +70,22 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"reschedule": "a", "by": 1, "time_zone": "Mars"}, "bad_time"),
     ({"reschedule": "a", "delay": 1, "time_zone": "UTC"}, "bad_time"),
     ({"reschedule": "a", "by": "3000000d"}, "refused"),
+    ({"put_schedule": "a"}, "bad_request"),
+    ({"put_schedule": {}}, "bad_request"),
+    ({"put_schedule": {"name": "a", "cron": "0 9 * * 1", "destination": "billing"}}, "bad_request"),  # no body
+    ({"put_schedule": {**WEEKLY, "cron": "0 9 * * 8"}}, "bad_request"),
+    ({"put_schedule": {**WEEKLY, "zone": "Mars"}}, "bad_request"),
+    ({"put_schedule": {**WEEKLY, "name": "a\nb"}}, "bad_request"),
+    ({"put_schedule": {**WEEKLY, "colour": "red"}}, "bad_request"),
+    ({"put_schedule": WEEKLY, "at": "2040-01-31T09:00:00Z"}, "bad_request"),
+    ({"put_schedule": WEEKLY, "cancel": "a"}, "bad_request"),
+    ({"delete_schedule": 7}, "bad_request"),
+    ({"pause_schedule": None}, "bad_request"),
+    ({"resume_schedule": ""}, "bad_id"),
+    ({"trigger_schedule": "x" * 201}, "bad_id"),
+    ({"skip_schedule": "a"}, "bad_request"),
+    ({"skip_schedule": "a", "at": 7}, "bad_time"),
+    ({"skip_schedule": "a", "at": "2040-01-31T09:00:00"}, "bad_time"),
 ]
 
 
@@ -266,6 +287,48 @@ def test_a_body_that_no_answer_can_hold_is_left_out(asker: Asker, delivery: Dela
     assert not {"body", "body_base64"} & shown.keys()
 
 
+def test_a_schedule_is_put_paused_skipped_triggered_and_deleted(asker: Asker, delivery: DelayedDelivery) -> None:
+    done = {"outcome": "done", "schedule": "reports/weekly"}
+    assert asker.ask({"put_schedule": WEEKLY}, app_id="desk") == {**done, "result": "created"}
+    assert asker.ask({"put_schedule": WEEKLY}) == {**done, "result": "unchanged"}
+    assert asker.ask({"put_schedule": {**WEEKLY, "json": {"n": 1}, "body": None}}) == {**done, "result": "changed"}
+    first, second = delivery.schedules.upcoming("reports/weekly", 2)
+    assert asker.ask({"skip_schedule": "reports/weekly", "at": first.isoformat()}) == done
+    assert delivery.schedules.upcoming("reports/weekly", 1) == [second]
+    late = (first + timedelta(seconds=1)).isoformat()
+    assert asker.ask({"skip_schedule": "reports/weekly", "at": late})["error"]["code"] == "bad_time"
+    for changed in (True, False):
+        assert asker.ask({"pause_schedule": "reports/weekly"}) == {**done, "changed": changed}
+    for changed in (True, False):
+        assert asker.ask({"resume_schedule": "reports/weekly"}) == {**done, "changed": changed}
+    answer = asker.ask({"trigger_schedule": "reports/weekly"})
+    assert answer["outcome"] == "done"
+    message = delivery.get(answer["message_id"])
+    assert message is None or message.body == b'{"n":1}'  # a dispatcher may be faster
+    assert asker.ask({"delete_schedule": "reports/weekly"}) == done
+    assert asker.ask({"delete_schedule": "reports/weekly"}) == {**done, "outcome": "not_found"}
+    assert asker.ask({"pause_schedule": "reports/weekly"}) == {**done, "outcome": "not_found"}
+    noted = [(each.action, each.way, each.by) for each in reversed(delivery.operations.changes())]
+    assert noted[0] == ("put", "control", "application desk, by the control queue")
+    assert [action for action, _, _ in noted] == ["put", "put", "skip", "pause", "resume", "trigger", "delete"]
+
+
+def test_requests_about_schedules_and_messages_are_done_in_their_order(asker: Asker, delivery: DelayedDelivery) -> None:
+    requests = [
+        {"cancel": "a"}, {"put_schedule": WEEKLY}, {"get": "a"}, {"ping": {}}, {"pause_schedule": WEEKLY["name"]},
+        {"pause_schedule": WEEKLY["name"]}, {"skip_schedule": "none", "at": LATER.isoformat()}, {"cancel": "a"},
+    ]  # fmt: skip
+    answers = [asker.wait(each) for each in [asker.send(request) for request in requests * 20]]
+    assert [each.get("changed") for each in answers[4:6]] == [True, False]
+    assert [each["outcome"] for each in answers[:8]] == [
+        "not_found", "done", "not_found", "done", "done", "done", "not_found", "not_found"
+    ]  # fmt: skip
+    assert {each["result"] for each in answers[9::8]} == {"unchanged"}
+    found = delivery.schedules.get("reports/weekly")
+    assert found is not None
+    assert found.paused
+
+
 def test_a_ping_says_what_is_known(asker: Asker, delivery: DelayedDelivery) -> None:
     answer = asker.ask({"ping": {}})
     now = datetime.fromisoformat(answer.pop("now"))
@@ -274,7 +337,7 @@ def test_a_ping_says_what_is_known(asker: Asker, delivery: DelayedDelivery) -> N
         "outcome": "done",
         "endpoint": ENDPOINT,
         "versions": [1],
-        "commands": ["cancel", "reschedule", "get", "ping"],
+        "commands": COMMANDS,
     }
 
 
@@ -303,7 +366,7 @@ def test_each_mistake_is_answered_and_named(asker: Asker, delivery: DelayedDeliv
 
 def test_an_unknown_version_and_an_unknown_command_are_told_what_is_known(asker: Asker) -> None:
     assert asker.ask({"version": 9, "ping": {}})["error"]["known"] == [1]
-    assert asker.ask({"destroy": "all"})["error"]["known"] == ["cancel", "reschedule", "get", "ping"]
+    assert asker.ask({"destroy": "all"})["error"]["known"] == COMMANDS
 
 
 def test_a_mistake_without_reply_to_is_put_aside_with_its_reason(

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delaystore.filters import Shift
-from delaystore.ingress.control._protocol import Answer, ProblemCode, Protocol, ReadRequest, RequestContext
+from delaystore.ingress.control._protocol import (
+    Answer,
+    ProblemCode,
+    Protocol,
+    ReadRequest,
+    RequestContext,
+    ScheduleRequest,
+)
 from delaystore.ingress.control._replies import sender_of
 from delaystore.message import DelayedMessage
 from delaystore.operations.changes import CancelRequest, LookUpRequest, RequestResult, RescheduleRequest
@@ -21,6 +28,7 @@ from delaystore.transports.rabbitmq.raw import RawProperties
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 ASKED = RequestContext(by="ada", now=NOON)
 PROTOCOL = Protocol("sales")
+SCHEDULES = ["put_schedule", "delete_schedule", "pause_schedule", "skip_schedule", "name", "cron", "destination"]
 NAMES = st.sampled_from(["cancel", "reschedule", "get", "ping", "version", "at", "delay", "key", "destroy", *SCHEDULES])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("2h") | st.just("2027-01-31T09:00Z"),
@@ -29,7 +37,7 @@ VALUES = st.recursive(
 )
 
 
-def read(request: Any) -> ReadRequest | Answer:
+def read(request: Any) -> ReadRequest | ScheduleRequest | Answer:
     return PROTOCOL.read(json.dumps(request).encode(), ASKED)
 
 
@@ -53,6 +61,9 @@ def test_any_object_is_done_or_answered_with_what_is_wrong(request: dict[str, An
         assert len(found.body) < 8000
         assert document["version"] == 1
         assert ("error" in document) is (found.problem is not None)
+    elif isinstance(found, ScheduleRequest):
+        assert found.name
+        assert found.by == "ada"
     else:
         assert (found.request.message_id is None) is not (found.request.key is None)
         assert found.request.by == "ada"
@@ -133,6 +144,14 @@ def test_properties_are_put_together_as_they_lie_on_the_wire() -> None:
         == RawProperties.of({name: value for name, value in fields.items() if name != "user_id"}).encoded
     )
     assert RawProperties.of({}).encoded == bytes(2)
+
+
+def test_without_schedules_no_command_is_about_them() -> None:
+    found = Protocol("sales", with_schedules=False).read(b'{"trigger_schedule": "a"}', ASKED)
+    assert isinstance(found, Answer)
+    error = json.loads(found.body)["error"]
+    assert error["code"] == "unknown_command"
+    assert error["known"] == ["cancel", "reschedule", "get", "ping"]
 
 
 def test_each_command_and_each_code_is_in_the_document() -> None:
