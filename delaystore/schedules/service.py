@@ -442,6 +442,7 @@ class Schedules:
         """The next nominal times that a schedule would have if you put it now. Nothing is written."""
         with self._access.opened("asking for the time") as rows:
             now = rows.transaction.now()
+        count = count if schedule.max_runs is None else min(count, schedule.max_runs)
         return next_times(schedule.anchored(now), now, count)
 
     @contextmanager

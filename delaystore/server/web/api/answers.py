@@ -18,6 +18,7 @@ from delaystore.filters import ALL, MessageFilter
 from delaystore.message import FailedAttempt
 from delaystore.operations import error_queue, failed_message
 from delaystore.operations.changes import AuditKept
+from delaystore.schedules import PutResult, ScheduleChanges, ScheduleState
 from delaystore.stores import history, records
 
 NaturalNumber = Annotated[int, Meta(ge=0)]
@@ -207,6 +208,59 @@ Destinations = struct("Destinations", "All known destinations.", {"destinations"
 
 LoadAnswer = answer_of(records.Load)
 LoadsAnswer = struct("Loads", "The last loads.", {"loads": many(LoadAnswer)})
+
+
+ScheduleAnswer = answer_of(
+    ScheduleState,
+    "Schedule",
+    {
+        **dict.fromkeys(("name", "destination"), str),
+        **dict.fromkeys(("cron", "at", "zone", "catch_up", "if_waiting", "body_base64"), str | UnsetType),
+        "body": Text | UnsetType,
+        **dict.fromkeys(("headers", "properties"), dict[str, Any] | UnsetType),
+        **dict.fromkeys(("starts", "ends"), datetime | UnsetType),
+        **dict.fromkeys(("every", "max_late", "jitter"), float | UnsetType),
+        "max_runs": NaturalNumber | UnsetType,
+        "both_days": bool | UnsetType,
+    },
+    without=("schedule",),
+)
+SchedulesAnswer = struct("Schedules", "A page of schedules.", {"schedules": many(ScheduleAnswer), "next": str | None})
+ScheduleChangesAnswer = answer_of(ScheduleChanges)
+
+
+class SchedulePut(msgspec.Struct):
+    """A schedule, and whether it was created, changed, or the same already."""
+
+    name: str
+    result: PutResult
+
+
+class ScheduleChanged(msgspec.Struct):
+    """A schedule, and whether this call changed it."""
+
+    name: str
+    changed: bool
+
+
+class Backfilled(msgspec.Struct):
+    """How many occurrences were made."""
+
+    count: NaturalNumber
+
+
+class ScheduleTime(msgspec.Struct):
+    """A time of a schedule, in UTC and in its time zone."""
+
+    utc: datetime
+    local: datetime
+
+
+class ScheduleTimes(msgspec.Struct):
+    """The next times of a schedule; `zone`: its time zone."""
+
+    zone: str
+    times: list[ScheduleTime]
 
 
 class Limited(msgspec.Struct):
