@@ -1,5 +1,6 @@
 """The dispatcher: forwards due messages, in a thread of its own or in the caller's."""
 
+import logging
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -12,12 +13,19 @@ from delaystore.dispatcher._loop import DispatchLoop, forget_old
 from delaystore.dispatcher._passes import DispatchPass
 from delaystore.dispatcher.health import STATUS_TIMEOUT, DispatchReport, Health, StatusCheck, with_counts
 from delaystore.dispatcher.observer import DispatchObserver
-from delaystore.errors import ConfigurationError, TransportUnavailableError, UnsupportedModeError
+from delaystore.errors import (
+    ConfigurationError,
+    StorePermissionError,
+    TransportUnavailableError,
+    UnsupportedModeError,
+)
 from delaystore.processes import renew_in_children
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.history import StoreWithHistory
 from delaystore.transports.abc import Transport
+
+logger = logging.getLogger("delaystore.dispatcher")
 
 _LONGEST_NAME: Final = 255
 """Bytes."""
@@ -186,7 +194,8 @@ class Dispatcher:
     def dispatch_due(self) -> DispatchReport:
         """Forward all messages that are due now, in the calling thread: for tests and for cron.
 
-        Occurrences of schedules are made first, those of the next two minutes, too.
+        Occurrences of schedules are made first, those of the next two minutes, too. If the store's user lacks the right
+        to do that, this is logged, and the messages are forwarded anyway.
 
         Ends early when the broker stops answering. Parked messages of a destination that resumes are due, too. The
         store gets a report, for `delaystore status`.
@@ -201,7 +210,10 @@ class Dispatcher:
         """
         seconds = self._settings.dispatch_timeout.total_seconds()
         WakeUp().pause(seconds, lambda: self._transport.unavailable() is None, poll=0.02)
-        ScheduleThread(self._context, self._name, WakeUp()).work()
+        try:
+            ScheduleThread(self._context, self._name, WakeUp()).work()
+        except StorePermissionError as error:  # as in the thread of a loop
+            logger.warning("making occurrences of schedules fails: %s", error)
         unpark_resuming(self._context)
         result = self._passes.run()
         if result.outage is not None and not result.report.fetched:
