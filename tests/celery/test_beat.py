@@ -311,6 +311,17 @@ def test_periodic_tasks_of_signals_are_entries_too(app: Celery) -> None:
     assert found["celery/late"].properties["priority"] == 4
 
 
+def test_django_s_settings_are_read(delivery: DelayedDelivery) -> None:
+    found = Celery("shop", broker=NOWHERE, set_as_current=False)
+    beat = {"report": {"task": "report", "schedule": crontab(hour=9, minute=0)}}
+    settings = SimpleNamespace(CELERY_BEAT_SCHEDULE=beat, CELERY_TIMEZONE="Europe/Berlin")
+    found.config_from_object(settings, namespace="CELERY")
+    DelayedTasks(found, delivery)
+    made = next(each for each in DelayedTasks.of(found).beat_schedule() if each.name == "celery/report")
+    assert made.rule.as_dict() == {"cron": "0 9 * * *", "zone": "Europe/Berlin"}
+    found.close()
+
+
 def test_the_command_puts_and_reports(app: Celery, delivery: DelayedDelivery) -> None:
     app.conf.beat_schedule = {"one": entry()}
     context = SimpleNamespace(app=app)

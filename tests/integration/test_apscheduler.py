@@ -343,6 +343,9 @@ def test_the_documents_commands_run(postgresql_url: str, tmp_path: Path) -> None
     assert done.returncode == 0, done
     assert "IntervalTrigger" in done.stdout + done.stderr
     assert [message.message_id for message in stored(postgresql_url, "mailer")] == ["one"]
+    assert rows_of(postgresql_url) == []
+    with DelayedDelivery("mailer", SqlDelayedMessageStore(postgresql_url)) as delivery:
+        assert [each.name for each in delivery.schedules.list()] == ["apscheduler/again and again"]
 
 
 def test_the_documents_consumer_calls_the_function(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ def _converted(scheduler: Scheduler, entry: ScheduleEntry, name: str) -> BeatEnt
     )
 
 
-class _Published(BaseException):
+class _Captured(BaseException):
     """Ends the publication of a task. No Exception: beat's scheduler would make another one of it."""
 
     def __init__(self, body: Any, options: Mapping[str, Any]) -> None:
@@ -109,7 +109,7 @@ class _Capturing:
         return getattr(self._producer, name)
 
     def publish(self, body: Any, **options: Any) -> Any:
-        raise _Published(body, options)
+        raise _Captured(body, options)
 
 
 def _published(scheduler: Scheduler, entry: ScheduleEntry) -> tuple[Envelope, Collection[Any]]:
@@ -117,7 +117,7 @@ def _published(scheduler: Scheduler, entry: ScheduleEntry) -> tuple[Envelope, Co
     with scheduler.app.producer_or_acquire(None) as producer:
         try:
             scheduler.apply_async(entry, producer=_Capturing(producer), advance=False)
-        except _Published as published:
+        except _Captured as published:
             declare = published.options.get("declare") or ()
             return envelope(producer, published.body, None, 0, **published.options), declare
     raise InvalidScheduleError(f"its task {entry.task!r} publishes no message when it is applied")

@@ -28,8 +28,8 @@ class Foreign:
 
     Attributes:
         name: Its class or function, such as `datetime.datetime`.
-        arguments: What the pickle would call that with.
-        state: What the pickle would set in it, mostly a dict of its attributes.
+        arguments: The arguments with which the pickle would call that.
+        state: The state that the pickle would set in it, mostly a dict of its attributes.
 
     """
 
