@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _NEXT: Final = 5
 """Times that `put` shows."""
 _PAUSED: Final = "the schedule is paused; dispatchers make these runs once you resume it"
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule, as reports/weekly.")]
+ScheduleName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule, as reports/weekly.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class RuleOptions:
 
 
 def put(
-    name: Name,
+    name: ScheduleName,
     body: Annotated[str | None, typer.Argument(metavar="BODY", help="Body, as UTF-8 text. Default: empty.")] = None,
     *,
     rule: RuleOptions,
@@ -179,7 +179,7 @@ def list_schedules(
         print_note(f"more follow; the next page: --after {shlex.quote(following)}")
 
 
-def show(name: Name, *, where: StoredEndpoint, as_json: JsonOption = False) -> None:
+def show(name: ScheduleName, *, where: StoredEndpoint, as_json: JsonOption = False) -> None:
     """Show a schedule, and the numbers of its runs."""
     with where.open() as opened:
         found = opened.delivery.schedules.get(name)
@@ -192,7 +192,7 @@ def show(name: Name, *, where: StoredEndpoint, as_json: JsonOption = False) -> N
 
 
 def upcoming(
-    name: Name,
+    name: ScheduleName,
     count: Annotated[int, typer.Option(min=1, max=10_000, metavar="NUMBER", help="Number of times.")] = 5,
     *,
     where: StoredEndpoint,
@@ -216,7 +216,7 @@ def upcoming(
         print_note(_PAUSED)
 
 
-def pause(name: Name, actor: ActorName = None, *, where: StoredEndpoint, as_json: JsonOption = False) -> None:
+def pause(name: ScheduleName, actor: ActorName = None, *, where: StoredEndpoint, as_json: JsonOption = False) -> None:
     """Pause a schedule.
 
     Runs that are not due yet are deleted. Runs that are due, and wait for a dispatcher or a retry, are delivered.
@@ -226,7 +226,7 @@ def pause(name: Name, actor: ActorName = None, *, where: StoredEndpoint, as_json
     _report(name, "paused", "paused already", is_done=is_done, as_json=as_json)
 
 
-def resume(name: Name, actor: ActorName = None, *, where: StoredEndpoint, as_json: JsonOption = False) -> None:
+def resume(name: ScheduleName, actor: ActorName = None, *, where: StoredEndpoint, as_json: JsonOption = False) -> None:
     """Resume a paused schedule.
 
     It goes on with the next run. Runs of the time in which it was paused are not made; to make them, use `delaystore
@@ -238,7 +238,7 @@ def resume(name: Name, actor: ActorName = None, *, where: StoredEndpoint, as_jso
 
 
 def skip(
-    name: Name,
+    name: ScheduleName,
     at: Annotated[str, typer.Option(metavar="TIME", help="Time of the run, as `schedules upcoming` shows it.")],
     actor: ActorName = None,
     *,
@@ -253,7 +253,7 @@ def skip(
     _report(name, "skipped", "being dispatched", what, is_done=is_done, as_json=as_json)
 
 
-def trigger(name: Name, actor: ActorName = None, *, where: StoredEndpoint, as_json: JsonOption = False) -> None:
+def trigger(name: ScheduleName, actor: ActorName = None, *, where: StoredEndpoint, as_json: JsonOption = False) -> None:
     """Make one run of a schedule now.
 
     The run is made besides the runs of the rule, also if the schedule is paused. Prints the message id.
@@ -267,7 +267,7 @@ def trigger(name: Name, actor: ActorName = None, *, where: StoredEndpoint, as_js
 
 
 def backfill(
-    name: Name,
+    name: ScheduleName,
     since: Annotated[str, typer.Option(metavar="TIME", help="Make runs from this time on.")],
     until: Annotated[str, typer.Option(metavar="TIME", help="Make runs up to this time, which must be past.")],
     actor: ActorName = None,
@@ -290,7 +290,12 @@ def backfill(
 
 
 def delete(
-    name: Name, yes: YesOption = False, actor: ActorName = None, *, where: StoredEndpoint, as_json: JsonOption = False
+    name: ScheduleName,
+    yes: YesOption = False,
+    actor: ActorName = None,
+    *,
+    where: StoredEndpoint,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete a schedule and its waiting runs.
 

@@ -37,6 +37,7 @@ class ServedEndpoint:
         self.name: Final = name
         self._lock = threading.Lock()
         self._prepared = False
+        self._putting = threading.Lock()
         self._put: ScheduleFile | None = None
         self._dispatcher: Dispatcher | None = None
         with ExitStack() as opened:
@@ -82,7 +83,7 @@ class ServedEndpoint:
 
         `tell`: called with the changes, in one line. Raises StoreError; StoreUnavailableError: try again.
         """
-        with self._lock:
+        with self._putting:
             if wanted is None or wanted == self._put:
                 return
             schedules = self.delivery.schedules_as(Way.CLI)

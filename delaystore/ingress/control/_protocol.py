@@ -323,12 +323,12 @@ _ABOUT_SCHEDULES: Final = (
 )
 PING: Final = "ping"
 """The command that is about no message: it takes an empty object."""
-Command = ControlCommand[Any] | ScheduleCommand
+AnyCommand = ControlCommand[Any] | ScheduleCommand
 
 
-def commands(*, with_bodies: bool, with_schedules: bool) -> Mapping[str, Command]:
+def commands(*, with_bodies: bool, with_schedules: bool) -> Mapping[str, AnyCommand]:
     """All that are about a message or a schedule, by name."""
-    found: Sequence[Command] = (Cancel(), Reschedule(), Get(with_bodies=with_bodies))
+    found: Sequence[AnyCommand] = (Cancel(), Reschedule(), Get(with_bodies=with_bodies))
     return {command.name: command for command in (*found, *(_ABOUT_SCHEDULES if with_schedules else ()))}
 
 

@@ -21,11 +21,11 @@ from delaystore.server.configuration.ingress import IngressConfiguration
 from delaystore.server.configuration.tables import ConfigurationReader, FromFile, Positive, Table, Whole
 from delaystore.server.configuration.values import (
     Entries,
+    FileOfSchedules,
     Hidden,
     Listen,
     ListenAddress,
     NameList,
-    Schedules,
     Secret,
     Span,
     Url,
@@ -226,7 +226,7 @@ class EndpointConfiguration(Table, frozen=True, kw_only=True):
     history: Annotated[timedelta, Span(zero=True)] | None = _DEFAULTS.history
     management: Annotated[Secret, Url("http", "https")] | None = None
     cascade: str | None = None
-    schedules: Annotated[ScheduleFile, Schedules()] | None = None
+    schedules: Annotated[ScheduleFile, FileOfSchedules()] | None = None
     dispatcher: DispatcherConfiguration = DispatcherConfiguration()
     control: ControlConfiguration = ControlConfiguration()
     ingress: Mapping[str, IngressConfiguration] = MappingProxyType({})

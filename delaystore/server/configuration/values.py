@@ -252,7 +252,7 @@ class Hidden(Form[Secret]):
         return given if VARIABLE.fullmatch(given) else HIDDEN
 
 
-class Schedules(Form[ScheduleFile]):
+class FileOfSchedules(Form[ScheduleFile]):
     """The name of a file of schedules, which is read with the configuration."""
 
     wanted = "the name of a file"
