@@ -13,12 +13,7 @@ from delaystore.dispatcher._loop import DispatchLoop, forget_old
 from delaystore.dispatcher._passes import DispatchPass
 from delaystore.dispatcher.health import STATUS_TIMEOUT, DispatchReport, Health, StatusCheck, with_counts
 from delaystore.dispatcher.observer import DispatchObserver
-from delaystore.errors import (
-    ConfigurationError,
-    StorePermissionError,
-    TransportUnavailableError,
-    UnsupportedModeError,
-)
+from delaystore.errors import ConfigurationError, StoreError, TransportUnavailableError, UnsupportedModeError
 from delaystore.processes import renew_in_children
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
@@ -194,8 +189,7 @@ class Dispatcher:
     def dispatch_due(self) -> DispatchReport:
         """Forward all messages that are due now, in the calling thread: for tests and for cron.
 
-        Occurrences of schedules are made first, those of the next two minutes, too. If the store's user lacks the right
-        to do that, this is logged, and the messages are forwarded anyway.
+        Occurrences of schedules are made first, those of the next two minutes, too.
 
         Ends early when the broker stops answering. Parked messages of a destination that resumes are due, too. The
         store gets a report, for `delaystore status`.
@@ -212,8 +206,8 @@ class Dispatcher:
         WakeUp().pause(seconds, lambda: self._transport.unavailable() is None, poll=0.02)
         try:
             ScheduleThread(self._context, self._name, WakeUp()).work()
-        except StorePermissionError as error:  # as in the thread of a loop
-            logger.warning("making occurrences of schedules fails: %s", error)
+        except StoreError as error:
+            logger.warning("cannot make occurrences of schedules: %s; due messages are forwarded nevertheless", error)
         unpark_resuming(self._context)
         result = self._passes.run()
         if result.outage is not None and not result.report.fetched:

@@ -198,9 +198,9 @@ class Schedule:
                 body, properties = json_content(body, json, properties)
             elif body is None:
                 raise InvalidMessageError(NO_BODY)
-            for called, values in (("headers", headers), ("properties", properties)):
-                if not isinstance(values, Mapping | None):
-                    raise InvalidScheduleError(f"{called} must be a mapping of names to values, not {values!r:.80}")
+            for called, given in (("headers", headers), ("properties", properties)):
+                if not isinstance(given, Mapping | None):
+                    raise InvalidScheduleError(f"{called} must be a mapping of names to values, not {given!r:.80}")
             starts, ends = _whole(starts, "starts"), _whole(ends, "ends")
             anchor = None if every is None else starts or _PLACEHOLDER
             made = cls(

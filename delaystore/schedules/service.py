@@ -1,7 +1,8 @@
 """`Schedules`: creating, changing and looking up recurring schedules."""
 
+import json
 from builtins import list as List  # noqa: N812 - `list` is a method here
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ from delaystore.message import DelayedMessage, utc
 from delaystore.schedules.definition import Definition, Schedule, check_name
 from delaystore.schedules.making import occurrences, store_new
 from delaystore.schedules.rules import zone_fingerprint
-from delaystore.stores.documents import instant
+from delaystore.stores.documents import instant, plain
 from delaystore.stores.records import Change, ChangeAction
 from delaystore.stores.schedules import (
     OCCURRENCES,
@@ -308,6 +309,9 @@ class Schedules:
                 skipped=progress.skipped + 1,
                 skips=tuple(sorted({*progress.skips, at})),
             )
+            if is_made and row.next_due is None:  # the last run was made; another occurrence may have it now
+                next_due = schedule.after(progress.ahead[-1])
+                row = replace(row, next_due=next_due, look_at=None if row.paused or next_due is None else now)
             self._write(rows, row, now)
             self._note(rows, ChangeAction.SKIP, now, name, detail=f" at {time_text(at)}")
         return True
@@ -485,7 +489,8 @@ class Schedules:
         added = [_row(each, now, self._access.actor.by) for each in new]
         if not rows.add(added):
             return None
-        rewritten = [self._rewritten(rows, known[each.name], each, now) for each in changed]
+        former = _caught_up(rows, [known[each.name] for each in changed], now)
+        rewritten = [self._rewritten(rows, former[each.name], each, now) for each in changed]
         rows.write(rewritten)
         self._make(rows, [*added, *rewritten], now)
         for name in deleted:
@@ -506,7 +511,7 @@ class Schedules:
         again = [schedule.message(each, following) for each in removed if each <= now]
         store_new(rows, again)
         remaining = row.progress.remaining
-        if schedule.max_runs != Schedule.of_row(row).max_runs:
+        if schedule.max_runs != row.definition.get("max_runs"):
             remaining = None if schedule.max_runs is None else max(0, schedule.max_runs - row.progress.made)
         row = row.with_progress(remaining=remaining)
         ended = remaining == 0
@@ -596,6 +601,16 @@ def _unknown(name: str) -> UnknownScheduleError:
     return UnknownScheduleError(f"there is no schedule {name!r:.80}; `delaystore schedules list` shows them")
 
 
+def _caught_up(rows: ScheduleRows, known: Sequence[StoredSchedule], now: datetime) -> Mapping[str, StoredSchedule]:
+    """Locked rows by name, after missed occurrences of their present definition are made."""
+    done = {each.name: each for each in known if each.look_at is None or each.next_due is None or each.next_due > now}
+    while late := [each for each in known if each.name not in done]:
+        advanced, messages = occurrences(rows, late, now)
+        store_new(rows, messages)
+        done |= {each.name: each for each in advanced}
+    return done
+
+
 def _names(rows: ScheduleRows, prefix: str) -> Sequence[str]:
     """The names of all schedules below a prefix."""
     names: List[str] = []
@@ -632,13 +647,11 @@ def _anchored_as(schedule: Schedule, row: StoredSchedule) -> Schedule:
 
 
 def _is_same(schedule: Schedule, row: StoredSchedule) -> bool:
-    content = (schedule.destination, schedule.body, dict(schedule.headers), dict(schedule.properties))
-    return schedule.definition() == row.definition and content == (
-        row.destination,
-        row.body,
-        dict(row.headers),
-        dict(row.properties),
-    )
+    ours, theirs = ((of.destination, of.body, dict(of.headers), dict(of.properties)) for of in (schedule, row))
+    if schedule.definition() != row.definition or ours != theirs:
+        return False
+    first, second = (json.dumps([plain(each) for each in of[2:]], sort_keys=True) for of in (ours, theirs))
+    return first == second  # Python takes 1 and True for equal
 
 
 def next_times(schedule: Schedule, after: datetime, count: int, skips: Collection[datetime] = ()) -> Sequence[datetime]:
