@@ -1,21 +1,20 @@
 """Changes that the page and the API begin: of destinations, of many messages, of the error queue."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from starlette.requests import Request
 
-from delaystore.errors import ConfigurationError, InvalidScheduleError, StoreUnavailableError, TransportError
+from delaystore.errors import ConfigurationError, StoreUnavailableError, TransportError
 from delaystore.filters import MessageFilter
 from delaystore.message import check_destination
 from delaystore.operations import Operations, Overview, Preview
 from delaystore.operations.error_queue import ErrorGroups, ErrorPage
 from delaystore.operations.failed_message import ErrorFilter, ErrorReport, FailedMessage
 from delaystore.operations.overview import RATE_OVER
-from delaystore.schedules import Schedule, Schedules
 from delaystore.server.web._site import BackgroundJob, WebSite, site_of
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.forms import Fields, id_of
@@ -56,23 +55,6 @@ def follow(site: WebSite, operations: Operations, operation: Operation) -> Opera
     )
     site.jobs.begin(job, do)
     return operation
-
-
-_UNNAMED: Final = "preview"
-
-
-def next_runs(schedules: Schedules, document: Mapping[str, Any], count: int) -> tuple[Schedule, Sequence[datetime]]:
-    """A schedule that is not put yet, and its next times. Destination and content may be missing.
-
-    Raises InvalidScheduleError, which names no schedule.
-    """
-    given = {name: value for name, value in document.items() if value is not None}
-    content = {} if given.keys() & {"body", "body_base64", "json"} else {"body": ""}
-    try:
-        schedule = Schedule.of_document({"destination": _UNNAMED, **content, **given}, _UNNAMED)
-        return schedule, schedules.preview(schedule, count)
-    except InvalidScheduleError as error:
-        raise InvalidScheduleError(str(error).removeprefix(f"the schedule {_UNNAMED!r} is invalid: ")) from None
 
 
 _TIMEOUT: Final = 10.0

@@ -39,8 +39,12 @@ LARGEST: Final = 16 * 1024 * 1024
 FilterT = TypeVar("FilterT")
 
 
+def _named(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
 def _filter(name: str) -> Any:
-    return msgspec.Meta(extra_json_schema={"$ref": f"#/components/schemas/{name}"})
+    return msgspec.Meta(extra_json_schema=_named(name))
 
 
 def _one_of(*names: str) -> Any:
@@ -175,17 +179,17 @@ class Replay(Discard, frozen=True, kw_only=True):
     to: str | None = None
 
 
-class ScheduleFields(RequestFields, frozen=True, kw_only=True):
-    """The definition of a schedule: `cron` or `every`, and more. Only PUT needs the destination and the content."""
+class NewSchedule(RequestFields, frozen=True, kw_only=True):
+    """The definition of a schedule: one of `cron` and `every`; one of `body`, `body_base64` and `json`."""
 
-    destination: str | None = None
-    body: Annotated[str, msgspec.Meta(description="As text, sent in UTF-8; or body_base64, or json.")] | None = None
+    destination: str
+    body: str | None = None
     body_base64: str | None = None
     json: Any = None
     cron: str | None = None
     every: DelayField | None = None
-    at: Annotated[str, msgspec.Meta(description="Of an interval of days: the local time, as 09:00.")] | None = None
-    zone: Annotated[str, msgspec.Meta(description="Time zone, such as Europe/Berlin; left out: UTC.")] | None = None
+    at: str | None = None
+    zone: str | None = None
     both_days: bool | None = None
     headers: dict[str, Any] | None = None
     properties: dict[str, Any] | None = None
@@ -198,14 +202,8 @@ class ScheduleFields(RequestFields, frozen=True, kw_only=True):
     if_waiting: Annotated[str, _one_of(*IfWaiting)] | None = None
 
 
-class NewSchedule(ScheduleFields, frozen=True, kw_only=True):
-    """A schedule to be put."""
-
-    destination: str
-
-
 class NamedSchedule(NewSchedule, frozen=True, kw_only=True):
-    """A schedule with its name, in a list."""
+    """The definition of a schedule, with its name."""
 
     name: str
 
@@ -214,10 +212,7 @@ class ApplySchedules(RequestFields, frozen=True, kw_only=True):
     """All schedules whose names begin with `prefix`."""
 
     prefix: str
-    schedules: Annotated[
-        list[dict[str, Any]],
-        msgspec.Meta(extra_json_schema={"items": {"$ref": "#/components/schemas/NamedSchedule"}}),
-    ]
+    schedules: Annotated[list[dict[str, Any]], msgspec.Meta(extra_json_schema={"items": _named("NamedSchedule")})]
     dry_run: bool | None = None
 
 

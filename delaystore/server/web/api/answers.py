@@ -216,10 +216,10 @@ ScheduleAnswer = answer_of(
     {
         **dict.fromkeys(("name", "destination"), str),
         **dict.fromkeys(("cron", "at", "zone", "catch_up", "if_waiting", "body_base64"), str | UnsetType),
-        "body": Text | UnsetType,
         **dict.fromkeys(("headers", "properties"), dict[str, Any] | UnsetType),
         **dict.fromkeys(("starts", "ends"), datetime | UnsetType),
         **dict.fromkeys(("every", "max_late", "jitter"), float | UnsetType),
+        "body": Text | UnsetType,
         "max_runs": NaturalNumber | UnsetType,
         "both_days": bool | UnsetType,
     },
@@ -227,40 +227,11 @@ ScheduleAnswer = answer_of(
 )
 SchedulesAnswer = struct("Schedules", "A page of schedules.", {"schedules": many(ScheduleAnswer), "next": str | None})
 ScheduleChangesAnswer = answer_of(ScheduleChanges)
-
-
-class SchedulePut(msgspec.Struct):
-    """A schedule, and whether it was created, changed, or the same already."""
-
-    name: str
-    result: PutResult
-
-
-class ScheduleChanged(msgspec.Struct):
-    """A schedule, and whether this call changed it."""
-
-    name: str
-    changed: bool
-
-
-class Backfilled(msgspec.Struct):
-    """How many occurrences were made."""
-
-    count: NaturalNumber
-
-
-class ScheduleTime(msgspec.Struct):
-    """A time of a schedule, in UTC and in its time zone."""
-
-    utc: datetime
-    local: datetime
-
-
-class ScheduleTimes(msgspec.Struct):
-    """The next times of a schedule; `zone`: its time zone."""
-
-    zone: str
-    times: list[ScheduleTime]
+SchedulePut = struct("SchedulePut", "The result of a PUT.", {"name": str, "result": PutResult})
+ScheduleChanged = struct("ScheduleChanged", "Whether this call changed it.", {"name": str, "changed": bool})
+Backfilled = struct("Backfilled", "How many occurrences were made.", {"count": NaturalNumber})
+ScheduleTime = struct("ScheduleTime", "A time, also in the schedule's zone.", dict.fromkeys(("utc", "local"), datetime))
+ScheduleTimes = struct("ScheduleTimes", "Times of a schedule.", {"zone": str, "times": many(ScheduleTime)})
 
 
 class Limited(msgspec.Struct):

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from delaystore import __version__
 from delaystore.operations.json_requests import RequestFields
 from delaystore.server.web.api import bulk, destinations, errors, loads, messages, schedules, state
-from delaystore.server.web.api._fields import ApiCall, NamedSchedule
+from delaystore.server.web.api._fields import ApiCall
 from delaystore.server.web.api.answers import ErrorFilterRequest, FilterRequest, ProblemAnswer
 from delaystore.server.web.http import API, href
 
@@ -58,8 +58,7 @@ def document(server: str, calls: Sequence[ApiCall] = CALLS) -> dict[str, Any]:
 
 def _schemas(calls: Sequence[ApiCall]) -> dict[str, Any]:
     """Return the schemas of all structs. A request's field with a default may be left out, and is never null."""
-    bodies = [each.body for each in calls if each.body is not None]
-    structs: list[type[msgspec.Struct]] = [*(each.answer for each in calls), *bodies, NamedSchedule]
+    structs = [each.answer for each in calls] + [each.body for each in calls if each.body is not None]
     filters = (FilterRequest, ErrorFilterRequest)
     _, schemas = msgspec.json.schema_components(
         [ProblemAnswer, *filters, *structs], ref_template="#/components/schemas/{name}"
