@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from amqp import Message
 from celery import Celery
+from celery._state import _task_stack
 from celery.beat import BeatLazyFunc, Scheduler
 from celery.schedules import crontab, schedule, solar
 from click.testing import CliRunner
@@ -289,6 +290,18 @@ def test_another_process_puts_the_same(app: Celery, delivery: DelayedDelivery) -
         DelayedTasks(another, delivery)
         assert another.thread_oid != app.thread_oid
         assert DelayedTasks.of(another).put_beat_schedule().unchanged == 2
+
+
+def test_a_task_that_puts_the_schedules_is_not_their_parent(app: Celery) -> None:
+    note = app.tasks["note"]
+    _task_stack.push(note)
+    note.push_request(id="parent", root_id="root", called_directly=False)
+    try:
+        headers = converted(app, one=entry())["one"].headers
+    finally:
+        note.pop_request()
+        _task_stack.pop()
+    assert (headers["root_id"], headers["parent_id"]) == ("{message_id}", None)
 
 
 def test_periodic_tasks_of_signals_are_entries_too(app: Celery) -> None:

@@ -216,11 +216,11 @@ def test_a_killed_move_goes_on(url: str, tmp_path: Path, monkeypatch: pytest.Mon
         assert [row["next_run_time"] for row in rows_of(url)] == [None], "its scheduler does not run it"
         assert (delivery.schedules.get("apscheduler/one") is not None) == puts
         if puts:
-            delivery.schedules.pause("apscheduler/one")
+            delivery.schedules.put("apscheduler/one", every=60, destination="edited since", body=b"")
         assert move(url, delivery.schedules).moved == ["apscheduler/one"]
         state = delivery.schedules.get("apscheduler/one")
         assert state is not None
-        assert state.paused == puts, "it is not put again"
+        assert state.schedule.destination == ("edited since" if puts else "jobs"), "it is not put again"
         assert rows_of(url) == []
         assert move(url, delivery.schedules) == MovedSchedules([], [])
 

@@ -2,8 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from secrets import token_hex
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -12,7 +15,13 @@ from sqlalchemy import text
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import Dispatcher
-from delaystore.errors import ConfigurationError, InvalidScheduleError, StoreSetupError, UnknownScheduleError
+from delaystore.errors import (
+    ConfigurationError,
+    InvalidScheduleError,
+    StorePermissionError,
+    StoreSetupError,
+    UnknownScheduleError,
+)
 from delaystore.message import DelayedMessage
 from delaystore.schedules import PutResult, Schedule, ScheduleState
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
@@ -21,9 +30,10 @@ from delaystore.stores.history import HistoryFilter
 from delaystore.stores.operable import OperableDelayedMessageStore
 from delaystore.stores.records import Ending, Way
 from delaystore.testing import RecordingTransport, SettableClock, TestDelivery
-from tests.dispatching import FiveMethodStore, running, wait_until
+from tests.dispatching import PATIENCE, FiveMethodStore, running, wait_until
 from tests.integration.sql_stores import connected, execute
 from tests.long import long
+from tests.servers import PostgreSQLDatabases
 
 NOON: Final = datetime(2027, 1, 1, 12, tzinfo=UTC)  # a Friday, at which the tests' clock begins
 SECOND: Final = timedelta(seconds=1)
@@ -573,6 +583,23 @@ def test_two_dispatchers_deliver_each_occurrence_once(database_url: str) -> None
         each.close()
 
 
+@pytest.mark.parametrize("kind", ["postgresql", long("mariadb")])
+def test_a_dispatcher_does_not_wait_for_a_schedule_that_a_transaction_has_changed(
+    request: pytest.FixtureRequest, clock: SettableClock, kind: str
+) -> None:
+    url = request.getfixturevalue(f"prepared_{kind}_url")
+    with TestDelivery("sales", SqlDelayedMessageStore(url, clock=clock), clock=clock) as delivery:
+        for name in ("a", "b"):
+            delivery.schedules.put(name, every=HOUR, **TO_BILLING)
+        clock.advance(hours=1)
+        with ThreadPoolExecutor(1) as threads:
+            with delivery.engine.begin() as connection:
+                delivery.enlist(connection).schedules.trigger("a")
+                found = threads.submit(delivery.dispatch_due).result(PATIENCE)
+                assert [each.headers["delaystore.schedule"] for each in found] == ["b"]
+            assert len(delivery.dispatch_due()) == 2
+
+
 # Stores and tables without schedules, and rows that cannot be read.
 
 
@@ -605,6 +632,39 @@ def test_tables_of_an_earlier_release(request: pytest.FixtureRequest, kind: str)
         wait_until(lambda: len(transport.sent) >= 2)
 
 
+def test_a_settable_clock_passes_over_tables_of_an_earlier_release(sqlite_url: str, clock: SettableClock) -> None:
+    with TestDelivery("sales", SqlDelayedMessageStore(sqlite_url, clock=clock), clock=clock) as delivery:
+        delivery.send("billing", b"pay", delay=60)
+    name = "sales_delayed_test_clock"
+    execute(sqlite_url, f"DROP TABLE {name}_schedules", f"UPDATE {name}_version SET version_num = '0007'")
+    store = SqlDelayedMessageStore(sqlite_url, clock=clock)
+    with TestDelivery("sales", store, clock=clock, settings=DelayedDeliverySettings(automatic_setup=False)) as delivery:
+        assert bodies(delivery.dispatch_for(minutes=2)) == [b"pay"]
+
+
+def test_a_role_without_rights_on_schedules_forwards_messages(
+    postgresql: PostgreSQLDatabases, prepared_postgresql_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    role = f"without_schedules_{token_hex(4)}"
+    url = postgresql.create_role(role, "secret", prepared_postgresql_url)
+    rights = f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"
+    execute(prepared_postgresql_url, rights, f"REVOKE ALL ON sales_delayed_schedules FROM {role}")
+    transport = RecordingTransport()
+    transport.declare("billing")
+    manual = DelayedDeliverySettings(automatic_setup=False)
+    with closing(DelayedDelivery("sales", SqlDelayedMessageStore(url), settings=manual)) as delivery:
+        delivery.send("billing", b"cron", delay=0)
+        with closing(SqlDelayedMessageStore(url)) as store:
+            dispatcher = Dispatcher(store, transport, manual, endpoint="sales")
+            assert dispatcher.dispatch_due().delivered == 1
+            assert "cannot make occurrences of schedules: the database does not allow it" in caplog.text
+            with running(dispatcher):
+                delivery.send("billing", b"loop", delay=0)
+                wait_until(lambda: bodies(transport.sent) == [b"cron", b"loop"])
+        with pytest.raises(StorePermissionError, match="sales_delayed_schedules"):
+            delivery.schedules.put("a", every=1, **TO_BILLING)
+
+
 DAMAGED: Final = ('{"cron": "0 0 31 2 *"}', '{"cron": "* * * * *", "zone": "Mars/Olympus"}', "{}", "[]", "{broken")
 
 
@@ -622,6 +682,8 @@ def test_a_row_that_cannot_be_read_blocks_no_other(
     made = Counter(each.headers["delaystore.schedule"] for each in delivery.delivered())
     assert made == {"a": 5, "b": 2, "c": 5, "d": 2}
     assert "the schedule 'b' makes no occurrences" in caplog.text
+    assert [each.name for each in delivery.schedules.list()] == ["a", "c"]
+    assert "the schedule 'b' is not listed" in caplog.text
     assert delivery.schedules.delete("d") is True
     assert delivery.schedules.pause("b") is True
     for refused in (lambda: delivery.schedules.resume("b"), lambda: delivery.schedules.get("b")):
@@ -660,7 +722,7 @@ def test_a_row_that_cannot_be_read_blocks_no_other(
         {"body": None},
         {"body": "text"},
         {"json": 1},
-        {"headers": {"x": object()}},
+        {"headers": {"x": ...}},
         {"headers": 5},
         {"properties": {"unknown": 1}},
         {"starts": datetime(2027, 1, 1)},  # noqa: DTZ001 - it has no time zone

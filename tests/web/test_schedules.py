@@ -214,6 +214,24 @@ def test_an_occurrence_that_is_being_sent_is_not_skipped() -> None:
         assert said["detail"] == "Nothing was changed, because a dispatcher is sending this occurrence of 'soon'."
 
 
+@pytest.mark.parametrize("url", ["sqlite_url", "postgresql_url"])
+def test_an_odd_name_prefix_or_start_is_no_fault(request: pytest.FixtureRequest, url: str) -> None:
+    with DelayedDelivery("sales", SqlDelayedMessageStore(request.getfixturevalue(url))) as delivery:
+        delivery.prepare()
+        call = Program(browser(app(delivery)))
+        for name in ("a%b_c", "A%B_C", "axbyc"):
+            early = {"cron": "@daily", "zone": "Asia/Tokyo", "starts": "0001-01-02T00:00:00Z"}
+            call("PUT", at(name), json={**early, "destination": "q", "body": ""}, status=201)
+        assert [each["name"] for each in call("GET", "/schedules?prefix=a%25b_")["schedules"]] == ["a%b_c"]
+        for path, status in (
+            ("/schedules?prefix=%00", 200), ("/schedules?prefix=%ed%a0%80", 200), ("/schedules?after=%00", 400),
+            (f"/schedules?prefix={'x' * 5000}", 200), ("/schedules/%ff", 404), ("/schedules/%00", 400),
+        ):  # fmt: skip
+            assert call.here.get(f"/api/v1{path}").status_code == status, path
+        call("POST", "/schedules/apply", json={"prefix": "\0", "schedules": []}, status=400)
+        assert len(call("GET", "/schedules")["schedules"]) == 3
+
+
 def test_a_reader_changes_no_schedule(delivery: DelayedDelivery) -> None:
     delivery.schedules.put("a", cron="@daily", destination="q", body=b"")
     page = app(delivery, users=USERS, tokens=TOKENS)
@@ -409,6 +427,7 @@ def test_a_mistake_is_told_above_the_form(
         ({"cron": "0 9 * * 1", "zone": "Europe/Berl"}, "Europe/Berl"),
         ({"cron": "@daily", "max_runs": "x"}, "Max_runs must be a whole number"),
         ({"cron": "@daily", "ends": "2020-01-01T00:00"}, "There is no run"),
+        ({"cron": "@daily", "starts": "0001-01-01T00:00:00"}, "00:00:00 UTC"),
         ({"cron": EVIL}, "<script>alert"),
     ],
 )  # fmt: skip
