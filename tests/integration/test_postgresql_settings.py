@@ -198,23 +198,6 @@ def test_row_level_security_hides_no_message(
     engine.dispose()
 
 
-def test_messages_are_forwarded_without_the_right_to_make_occurrences(
-    postgresql: PostgreSQLDatabases, postgresql_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    role = f"forwarder_{token_hex(4)}"
-    url = postgresql.create_role(role, "w0rker", postgresql_url)
-    with opened(postgresql_url) as owner:
-        owner.store(message(owner.now(), -1))
-        with owner.engine.begin() as connection:
-            connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"))
-            connection.execute(text(f"REVOKE ALL ON sales_delayed_schedules FROM {role}"))
-    with opened(url) as store:
-        dispatcher = Dispatcher(store, RecordingTransport(), DelayedDeliverySettings(), "sales")
-        assert dispatcher.dispatch_due().delivered == 1
-    (told,) = [each.getMessage() for each in caplog.records if "occurrences" in each.getMessage()]
-    assert "permission denied for table sales_delayed_schedules" in told
-
-
 def test_a_callers_own_policies_apply_once_it_says_so(postgresql: PostgreSQLDatabases, postgresql_url: str) -> None:
     role = f"tenant_{token_hex(4)}"
     url = postgresql.create_role(role, "t3nant", postgresql_url)
