@@ -3,6 +3,7 @@
 import re
 import tomllib
 from dataclasses import fields
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from delaystore.ingress.reading import content
 from delaystore.migrations.runner import _running
 from delaystore.migrations.sources._file import lines
 from delaystore.operations import error_queue
+from delaystore.schedules import definition, making, rules, service
 from delaystore.server.web.api import _fields
 from delaystore.stores import abc, shared
 from delaystore.stores.sql.dialects import STORE_DIALECTS
@@ -52,6 +54,13 @@ def row(name: str) -> str:
         ("reason kept", f"{message.LONGEST_REASON} characters"),
         ("failed attempts kept", f"{message.KEPT:,} characters"),
         ("rate limit", f"{shared.SLOWEST} to {shared.FASTEST:,.0f} messages"),
+        ("name of a schedule", f"{definition.MAX_NAME_BYTES} bytes"),
+        ("cron expression", f"{rules._LONGEST_CRON} characters"),
+        ("interval", f"1 s to {rules._LONGEST_INTERVAL.days:,} days"),
+        ("occurrences made ahead", f"{making.HORIZON // timedelta(minutes=1)} minutes"),
+        ("missed occurrences made", f"{making.MOST_CAUGHT_UP:,}"),
+        ("missed occurrences counted", f"{making.MOST_COUNTED:,}"),
+        ("occurrences of one", f"{service.MOST_BACKFILLED:,}"),
         ("messages counted exactly", f"{abc.COUNTED:,} messages"),
         ("failing and parked", f"{health.MOST_COUNTED:,}"),
         ("failed messages read", f"{error_queue.EXAMINED:,}, or {error_queue.LOOK_SECONDS:.0f} s"),
