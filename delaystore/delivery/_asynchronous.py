@@ -653,6 +653,10 @@ class AsyncEnlistedDelivery:
         """As `EnlistedDelivery.schedules`, awaited."""
         return AsyncSchedules(self._call)
 
+    def schedules_as(self, way: Way, by: str | None = None) -> AsyncSchedules:
+        """As `EnlistedDelivery.schedules_as`, awaited."""
+        return AsyncSchedules(self._call, lambda enlisted: enlisted.schedules_as(way, by))
+
     async def _call(self, method: Callable[..., R], *arguments: Any, **named: Any) -> R:
         async with self._turn:  # one connection takes one statement, and one savepoint, after the other
             result: R = await self._run(partial(self._in_it, method), *arguments, **named)

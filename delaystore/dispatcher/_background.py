@@ -215,7 +215,7 @@ class ParkingThread:
 
 
 SCHEDULES_EVERY: Final = 1.0
-"""Seconds between two looks at the schedules, if there are some: another process may have put one."""
+"""Seconds between two looks at the schedules: another process may have put one."""
 SHORTEST_LOOK: Final = 0.05
 """Seconds between two looks, while other dispatchers make occurrences."""
 
@@ -251,9 +251,9 @@ class ScheduleThread:
                 self._wake.wake_up(made.earliest)
             if not made.rows:
                 break  # others make them
-        if first is None:
-            return LOOK_EVERY
-        return min(max((first - now).total_seconds(), SHORTEST_LOOK), SCHEDULES_EVERY)
+            time.sleep(STEP_PAUSE)
+        seconds = SCHEDULES_EVERY if first is None else (first - now).total_seconds()
+        return min(max(seconds, SHORTEST_LOOK), SCHEDULES_EVERY)
 
     @contextmanager
     def _rows(self, store: StoreWithSchedules, purpose: str) -> Iterator[ScheduleRows]:

@@ -1,5 +1,6 @@
 """The dispatcher: forwards due messages, in a thread of its own or in the caller's."""
 
+import logging
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -12,12 +13,14 @@ from delaystore.dispatcher._loop import DispatchLoop, forget_old
 from delaystore.dispatcher._passes import DispatchPass
 from delaystore.dispatcher.health import STATUS_TIMEOUT, DispatchReport, Health, StatusCheck, with_counts
 from delaystore.dispatcher.observer import DispatchObserver
-from delaystore.errors import ConfigurationError, TransportUnavailableError, UnsupportedModeError
+from delaystore.errors import ConfigurationError, StoreError, TransportUnavailableError, UnsupportedModeError
 from delaystore.processes import renew_in_children
 from delaystore.settings import DelayedDeliverySettings, TransactionMode
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.history import StoreWithHistory
 from delaystore.transports.abc import Transport
+
+logger = logging.getLogger("delaystore.dispatcher")
 
 _LONGEST_NAME: Final = 255
 """Bytes."""
@@ -201,7 +204,10 @@ class Dispatcher:
         """
         seconds = self._settings.dispatch_timeout.total_seconds()
         WakeUp().pause(seconds, lambda: self._transport.unavailable() is None, poll=0.02)
-        ScheduleThread(self._context, self._name, WakeUp()).work()
+        try:
+            ScheduleThread(self._context, self._name, WakeUp()).work()
+        except StoreError as error:
+            logger.warning("cannot make occurrences of schedules: %s; due messages are forwarded nevertheless", error)
         unpark_resuming(self._context)
         result = self._passes.run()
         if result.outage is not None and not result.report.fetched:

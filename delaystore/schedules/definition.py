@@ -17,7 +17,7 @@ from delaystore.message import NO_BODY, NOTHING, DelayedMessage, json_content, s
 from delaystore.schedules.rules import Rule, rule_of
 from delaystore.stores.documents import instant, plain
 from delaystore.stores.schedules import StoredSchedule, occurrence_id
-from delaystore.text import duration_text, parse_duration
+from delaystore.text import duration_text, parse_duration, parse_instant
 
 MAX_NAME_BYTES: Final = 200
 """Bytes of a schedule's name in UTF-8: the ids of its occurrences are longer."""
@@ -198,9 +198,9 @@ class Schedule:
                 body, properties = json_content(body, json, properties)
             elif body is None:
                 raise InvalidMessageError(NO_BODY)
-            for called, values in (("headers", headers), ("properties", properties)):
-                if not isinstance(values, Mapping | None):
-                    raise InvalidScheduleError(f"{called} must be a mapping of names to values, not {values!r:.80}")
+            for called, given in (("headers", headers), ("properties", properties)):
+                if not isinstance(given, Mapping | None):
+                    raise InvalidScheduleError(f"{called} must be a mapping of names to values, not {given!r:.80}")
             starts, ends = _whole(starts, "starts"), _whole(ends, "ends")
             anchor = None if every is None else starts or _PLACEHOLDER
             made = cls(
@@ -427,11 +427,9 @@ def _time_in(given: Any, name: str, called: object) -> datetime | None:
     if given is None or isinstance(given, datetime):
         return given
     try:
-        return datetime.fromisoformat(given)
-    except (TypeError, ValueError):
-        raise InvalidScheduleError(
-            f"the schedule {called!r} is invalid: {name} {given!r:.80} is no time; use the form 2027-01-31T09:00:00Z"
-        ) from None
+        return parse_instant(given if isinstance(given, str) else repr(given), name)
+    except ConfigurationError as error:
+        raise InvalidScheduleError(f"the schedule {called!r} is invalid: {error}") from None
 
 
 def _count(given: int | None) -> int | None:

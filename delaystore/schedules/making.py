@@ -24,13 +24,12 @@ MOST_CAUGHT_UP: Final = 1_000
 """The most missed occurrences that are made of one schedule."""
 MOST_COUNTED: Final = 10_000
 """Up to how many missed occurrences are counted at once."""
-AT_ONCE: Final = 500
+AT_ONCE: Final = 200
 """The most rows of one transaction."""
 LONGEST: Final = 1.0
 """Seconds of computing after which a transaction leaves the other rows to the next one."""
 _AFTER_DUE: Final = timedelta(milliseconds=100)
-_AGAIN: Final = timedelta(seconds=1)
-"""When to look whether an occurrence still waits: this long after it is due, and then again and again."""
+"""How long after an occurrence is due a dispatcher looks whether it still waits."""
 _UNREADABLE_AGAIN: Final = timedelta(minutes=1)
 _SECOND: Final = timedelta(seconds=1)
 
@@ -187,7 +186,9 @@ class _Making:
         if nominal > until or self._made_last is None:
             return nominal - LEAD
         due = self._schedule.due_time(self._made_last)
-        return min(nominal, max(due + _AFTER_DUE, self._now + _AGAIN) if due <= self._now else due + _AFTER_DUE)
+        if due <= self._now and not self.messages:
+            return nominal  # it is late: whether it still waits then, decides
+        return min(nominal, max(due, self._now) + _AFTER_DUE)
 
 
 def _newest(schedule: Schedule, after: datetime, until: datetime, most: int) -> Sequence[datetime]:

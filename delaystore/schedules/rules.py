@@ -22,7 +22,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from hashlib import sha256
 from itertools import islice, pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -38,6 +38,7 @@ _DAY: Final = timedelta(days=1)
 _LONGEST_INTERVAL: Final = timedelta(days=10_000)
 _LONGEST_CRON: Final = 200
 """Characters of a cron expression."""
+_CALENDAR_BEGIN: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - on a calendar without a time zone
 _FIELDS: Final = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")
 """The fields as cronsim's errors name them."""
 _NICKNAMES: Final = {
@@ -52,6 +53,16 @@ _NICKNAMES: Final = {
 _AT: Final = re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d)?", re.ASCII)
 _KNOWN_YEARS: Final = range(2020, 2041)
 """Years that `zone_fingerprint` covers: the same in every year in which a program asks."""
+
+
+class _Expression(NamedTuple):
+    """A parsed cron expression: its iterator, to be copied, and facts about it."""
+
+    iterator: CronSim
+    by_elapsed_time: bool
+    first: time
+    """The earliest local time of day that can match."""
+    last: time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +97,14 @@ class Rule(ABC):
         """The last nominal time after `after`, and up to and including `until`; None: there is none."""
         after, until = (each.astimezone(UTC).replace(microsecond=0) for each in (after, until))
         last, begin, end, span = None, until, until, _SECOND
-        while last is None and begin > after:  # until a span has a nominal time
-            end, begin, span = begin, max(after, until - min(span, until - after)), 2 * span
+        while last is None and begin > after:  # back from the end, by spans that double
+            begin, end, span = until - min(span, until - after), begin, 2 * span
             last = self._in(begin, end)
-        while last is not None and end - last > _SECOND:  # `last` is one, and there is none after `end`
-            middle = (last + (end - last) / 2).replace(microsecond=0)
+        while last is not None and last < end:  # between a nominal time, and a time after which there is none
+            middle = last + (end - last) // (2 * _SECOND) * _SECOND
             later = self._in(middle, end)
             last, end = (later, end) if later else (last, middle)
-        return self._in(end - _SECOND, end) or last if last else None
+        return last
 
     def count_between(self, after: datetime, until: datetime, at_most: int) -> int:
         """The number of nominal times after `after`, and up to and including `until`; it stops at `at_most`."""
@@ -135,20 +146,20 @@ class CronRule(Rule):
 
     @override
     def _next(self, instant: datetime) -> datetime | None:
-        parsed = _parsed(self.cron, self.both_days)
-        if parsed.parts[1].startswith("*") or parsed.parts[2].startswith("*"):
-            return self._by_elapsed_time(instant, parsed)
-        found = _match_after(parsed, _latest_shown(instant, self.zone))
+        expression = _parsed(self.cron, self.both_days)
+        if expression.by_elapsed_time:
+            return self._by_elapsed_time(instant, expression)
+        found = _match_after(expression, _latest_shown(instant, self.zone))
         return None if found is None else first_shown(found.replace(tzinfo=_zone(self.zone)))
 
-    def _by_elapsed_time(self, instant: datetime, parsed: CronSim) -> datetime | None:
+    def _by_elapsed_time(self, instant: datetime, expression: _Expression) -> datetime | None:
         where = _zone(self.zone)
         while True:  # once for each span of time in which the clocks do not change
             begin = instant + _SECOND
             local = begin.astimezone(where)
             offset = local.utcoffset()
             assert offset is not None
-            found = _match_after(parsed, local.replace(tzinfo=None, fold=0) - _SECOND)
+            found = _match_after(expression, local.replace(tzinfo=None, fold=0) - _SECOND)
             if found is None:
                 return None
             due = (found - offset).replace(tzinfo=UTC)
@@ -160,7 +171,7 @@ class CronRule(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalRule(Rule):
-    """Every so many seconds of elapsed time, beginning at an anchor.
+    """Every N seconds of elapsed time, beginning at an anchor.
 
     Attributes:
         every: The interval, in whole seconds.
@@ -199,7 +210,7 @@ class IntervalRule(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class DaysRule(Rule):
-    """Every so many days at a local time, counted from the local date of an anchor.
+    """Every N days at a local time, counted from the local date of an anchor.
 
     Attributes:
         every: The interval, in whole days.
@@ -275,7 +286,7 @@ def rule_of(
     if at is not None:
         if span % _DAY:
             text = exact_duration_text(span)
-            raise InvalidScheduleError(f"every is {text}, which are no whole days; leave at out, or give every in days")
+            raise InvalidScheduleError(f"every is {text}, and at needs whole days; give days, or leave at out")
         return DaysRule(every=span, at=_local_time(at), zone=where, starts=anchor)
     if where != "UTC":
         raise InvalidScheduleError("an interval goes by elapsed time; leave zone out, or add at for a local time")
@@ -324,10 +335,10 @@ def _check_cron(cron: str, both_days: bool) -> None:
             "or six with the second first"
         )
     try:
-        parsed = _parsed(text, both_days)
+        expression = _parsed(text, both_days)
     except CronSimError as error:
         raise _wrong_field(text, parts, str(error)) from None
-    if _match_after(parsed, datetime(2000, 1, 1)) is None:  # noqa: DTZ001 - a calendar without a time zone
+    if _match_after(expression, _CALENDAR_BEGIN) is None:
         raise InvalidScheduleError(f"cron {text!r} never matches a date; correct the days and months")
 
 
@@ -336,7 +347,7 @@ def _wrong_field(text: str, parts: list[str], error: str) -> InvalidScheduleErro
     given = parts[_FIELDS.index(field) - 6]
     if field == "day-of-month":
         try:
-            CronSim(" ".join([*parts[:-2], "*", "*"]), datetime(2000, 1, 1))  # noqa: DTZ001 - as above
+            CronSim(" ".join([*parts[:-2], "*", "*"]), _CALENDAR_BEGIN)
         except CronSimError:
             pass
         else:
@@ -375,7 +386,8 @@ def _local_time(at: str | time) -> time:
     if isinstance(at, time) and at.tzinfo is None and not at.microsecond:
         return at.replace(fold=0)
     if isinstance(at, str) and _AT.fullmatch(at):
-        return time.fromisoformat(at)
+        hours, minutes, seconds = map(int, f"{at}:00".split(":")[:3])
+        return time(hours, minutes, seconds)
     raise InvalidScheduleError(f"at {str(at)[:40]!r} is no local time; write it as 09:00 or 09:00:30")
 
 
@@ -393,18 +405,26 @@ def _interval_text(every: timedelta) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _parsed(cron: str, both_days: bool) -> CronSim:
-    """The expression at some time, to be copied. Raises CronSimError."""
-    parsed = CronSim(_NICKNAMES.get(cron.lower(), cron), datetime(2000, 1, 1))  # noqa: DTZ001 - without a time zone
-    parsed.day_and = parsed.day_and or both_days
-    return parsed
+def _parsed(cron: str, both_days: bool) -> _Expression:
+    """Parse an expression. Raises CronSimError."""
+    iterator = CronSim(_NICKNAMES.get(cron.lower(), cron), _CALENDAR_BEGIN)
+    iterator.day_and = iterator.day_and or both_days
+    hours, minutes, seconds = iterator.hours, iterator.minutes, iterator.seconds
+    first = time(min(hours), min(minutes), min(seconds))
+    last = time(max(hours), max(minutes), max(seconds))
+    is_star = any(field.startswith("*") for field in iterator.parts[1:3])
+    return _Expression(iterator, is_star, first, last)
 
 
-def _match_after(parsed: CronSim, local: datetime) -> datetime | None:
+def _match_after(expression: _Expression, local: datetime) -> datetime | None:
     """The first match after a time without a time zone; None: there is none in 50 years, or before the year 10000."""
-    iterator = copy(parsed)
-    iterator.dt = local
+    iterator, now = copy(expression.iterator), local.time()
     try:
+        if now >= expression.last:  # cronsim would go hour by hour
+            local = datetime.combine(local.date() + _DAY, expression.first) - _SECOND
+        elif now < expression.first:
+            local = datetime.combine(local.date(), expression.first) - _SECOND
+        iterator.dt = local
         return next(iterator, None)
     except OverflowError:
         return None
@@ -441,7 +461,7 @@ def _first_change(zone: str, after: datetime, until: datetime) -> datetime | Non
 
 @lru_cache(maxsize=8192)
 def _changes(zone: str, year: int) -> tuple[datetime, ...]:
-    """When the clocks change in a year of UTC. No zone of 1970 to 2100 changes them twice within two days."""
+    """When the clocks change in a year of UTC. From 1970 to 2037 no zone changes them twice within six days."""
     where, first = _zone(zone), date(year, 1, 1)
     midnights = (datetime.combine(first + n * _DAY, time(), UTC) for n in range(1, 365))
     last = datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC)

@@ -1,7 +1,8 @@
 """`Schedules`: creating, changing and looking up recurring schedules."""
 
+import json
 from builtins import list as List  # noqa: N812 - `list` is a method here
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ from delaystore.message import DelayedMessage, utc
 from delaystore.schedules.definition import Definition, Schedule, check_name
 from delaystore.schedules.making import occurrences, store_new
 from delaystore.schedules.rules import zone_fingerprint
-from delaystore.stores.documents import instant
+from delaystore.stores.documents import instant, plain
 from delaystore.stores.records import Change, ChangeAction
 from delaystore.stores.schedules import (
     OCCURRENCES,
@@ -299,7 +300,7 @@ class Schedules:
                 return True
             ahead = [each for each in progress.ahead if each != at]
             is_made = len(ahead) < len(progress.ahead)
-            if is_made and not rows.remove_occurrences([occurrence_id(name, at)], self._access.actor.by):
+            if is_made and not rows.remove_occurrences([occurrence_id(name, at)], self._noted_by):
                 return False
             row = row.with_progress(
                 ahead=tuple(ahead),
@@ -308,6 +309,9 @@ class Schedules:
                 skipped=progress.skipped + 1,
                 skips=tuple(sorted({*progress.skips, at})),
             )
+            if is_made and row.next_due is None:  # the last run was made; another occurrence may have it now
+                next_due = schedule.after(progress.ahead[-1])
+                row = replace(row, next_due=next_due, look_at=None if row.paused or next_due is None else now)
             self._write(rows, row, now)
             self._note(rows, ChangeAction.SKIP, now, name, detail=f" at {time_text(at)}")
         return True
@@ -395,7 +399,7 @@ class Schedules:
             if name not in rows.lock([check_name(name)]):
                 return False
             now = rows.transaction.now()
-            rows.remove_occurrences(rows.occurrences(name), self._access.actor.by)
+            rows.remove_occurrences(rows.occurrences(name), self._noted_by)
             rows.delete([name])
             self._note(rows, ChangeAction.DELETE, now, name)
         return True
@@ -484,11 +488,12 @@ class Schedules:
         added = [_row(each, now, self._access.actor.by) for each in new]
         if not rows.add(added):
             return None
-        rewritten = [self._rewritten(rows, known[each.name], each, now) for each in changed]
+        former = _caught_up(rows, [known[each.name] for each in changed], now)
+        rewritten = [self._rewritten(rows, former[each.name], each, now) for each in changed]
         rows.write(rewritten)
         self._make(rows, [*added, *rewritten], now)
         for name in deleted:
-            rows.remove_occurrences(rows.occurrences(name), self._access.actor.by)
+            rows.remove_occurrences(rows.occurrences(name), self._noted_by)
         rows.delete(deleted)
         self._note(rows, ChangeAction.PUT, now, *changes.created, *changes.changed)
         self._note(rows, ChangeAction.DELETE, now, *deleted)
@@ -505,7 +510,7 @@ class Schedules:
         again = [schedule.message(each, following) for each in removed if each <= now]
         store_new(rows, again)
         remaining = row.progress.remaining
-        if schedule.max_runs != Schedule.of_row(row).max_runs:
+        if schedule.max_runs != row.definition.get("max_runs"):
             remaining = None if schedule.max_runs is None else max(0, schedule.max_runs - row.progress.made)
         row = row.with_progress(remaining=remaining)
         ended = remaining == 0
@@ -536,7 +541,7 @@ class Schedules:
             nominal = nominal_time(message_id, row.name)
             if nominal is not None and (due or nominal > now):
                 ids[message_id] = nominal
-        removed = {ids[each] for each in rows.remove_occurrences(list(ids), self._access.actor.by)}
+        removed = {ids[each] for each in rows.remove_occurrences(list(ids), self._noted_by)}
         undone = sum(each > now for each in removed)
         progress = replace(
             progress,
@@ -560,6 +565,12 @@ class Schedules:
         if row is None:
             raise _unknown(name)
         return row
+
+    @property
+    def _noted_by(self) -> str | None:
+        """Who removes occurrences, for the history; None: changes of this way are not noted."""
+        change = self._access.actor.change(ChangeAction.CANCEL)
+        return None if change is None else change.by
 
     def _note(self, rows: ScheduleRows, action: ChangeAction, now: datetime, *names: str, detail: str = "") -> None:
         change = self._access.actor.change(action)
@@ -587,6 +598,16 @@ _ATTEMPTS: Final = 3
 
 def _unknown(name: str) -> UnknownScheduleError:
     return UnknownScheduleError(f"there is no schedule {name!r:.80}; `delaystore schedules list` shows them")
+
+
+def _caught_up(rows: ScheduleRows, known: Sequence[StoredSchedule], now: datetime) -> Mapping[str, StoredSchedule]:
+    """Locked rows by name, after missed occurrences of their present definition are made."""
+    done = {each.name: each for each in known if each.look_at is None or each.next_due is None or each.next_due > now}
+    while late := [each for each in known if each.name not in done]:
+        advanced, messages = occurrences(rows, late, now)
+        store_new(rows, messages)
+        done |= {each.name: each for each in advanced}
+    return done
 
 
 def _names(rows: ScheduleRows, prefix: str) -> Sequence[str]:
@@ -625,13 +646,11 @@ def _anchored_as(schedule: Schedule, row: StoredSchedule) -> Schedule:
 
 
 def _is_same(schedule: Schedule, row: StoredSchedule) -> bool:
-    content = (schedule.destination, schedule.body, dict(schedule.headers), dict(schedule.properties))
-    return schedule.definition() == row.definition and content == (
-        row.destination,
-        row.body,
-        dict(row.headers),
-        dict(row.properties),
-    )
+    ours, theirs = ((of.destination, of.body, dict(of.headers), dict(of.properties)) for of in (schedule, row))
+    if schedule.definition() != row.definition or ours != theirs:
+        return False
+    first, second = (json.dumps([plain(each) for each in of[2:]], sort_keys=True) for of in (ours, theirs))
+    return first == second  # Python takes 1 and True for equal
 
 
 def next_times(schedule: Schedule, after: datetime, count: int, skips: Collection[datetime] = ()) -> Sequence[datetime]:

@@ -138,7 +138,7 @@ class StoredSchedule:
         return replace(self, progress=replace(self.progress, **changes))
 
 
-class Transaction(Protocol):
+class ScheduleMessages(Protocol):
     """The methods of a store's transaction that schedules use, besides their rows."""
 
     def now(self) -> datetime:
@@ -164,7 +164,7 @@ class ScheduleRows(ABC):
 
     """
 
-    transaction: Transaction
+    transaction: ScheduleMessages
 
     @abstractmethod
     def lock(self, names: Collection[str]) -> Mapping[str, StoredSchedule]:

@@ -32,6 +32,8 @@ class StoreCapabilities:
     """It keeps reports of ingresses; for stores with operations."""
     history: bool = False
     """It is a StoreWithHistory; for stores with operations."""
+    schedules: bool = False
+    """It is a StoreWithSchedules, and its transactions are SchedulingTransactions; for stores with operations."""
     latest_deliveries: bool = False
     """It keeps `not_after`: its `keeps_not_after` is True."""
     other_processes: bool = False

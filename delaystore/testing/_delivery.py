@@ -17,6 +17,7 @@ from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.message import DelayedMessage, Position, are_same_time, utc
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores import InMemoryDelayedMessageStore, ManagedDelayedMessageStore
+from delaystore.stores.schedules import StoreWithSchedules
 from delaystore.testing._fakes import RecordingTransport, SettableClock, moved, sum_of
 from delaystore.text import Address, parse_address
 
@@ -423,9 +424,11 @@ class TestDelivery(DelayedDelivery):
         """When the next attempt after the present is, up to `end`; None: there is none."""
         after = self.clock.now() + _NEXT_INSTANT
         messages = self.list(since=after, until=end + _NEXT_INSTANT, limit=1).messages
-        with self._opened("asking for the next schedule") as rows:
-            look_at = rows.next_look()
-        moments = [*(message.next_attempt for message in messages), *([] if look_at is None else [look_at])]
+        moments = [message.next_attempt for message in messages]
+        if isinstance(self._store, StoreWithSchedules) and self._store.has_schedules:
+            with self._opened("asking for the next schedule") as rows:
+                look_at = rows.next_look()
+            moments += [] if look_at is None else [look_at]
         return min((max(each, after) for each in moments if each <= end), default=None)
 
 

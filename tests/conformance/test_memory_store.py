@@ -23,6 +23,7 @@ class TestInMemoryStore(StoreConformance):
         operations=True,
         ingresses=True,
         history=True,
+        schedules=True,
         ending_leases=True,
     )
 

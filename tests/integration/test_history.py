@@ -497,6 +497,7 @@ def to_version_0006(store: SqlDelayedMessageStore) -> None:
     with store.engine.begin() as connection:
         for statement in (
             f"DROP INDEX {name}_changes_id{on_table}",
+            f"DROP TABLE {name}_schedules",
             f"DROP TABLE {name}_history",
             f"DROP TABLE {name}_settings",
             f"UPDATE {name}_version SET version_num = '0006'",

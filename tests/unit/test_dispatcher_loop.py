@@ -133,7 +133,13 @@ def test_a_backlog_is_worked_off_by_two_workers(store: CountingStore, transport:
     store.store_many(due(f"{number}") for number in range(2000))
     with running(make(store, transport, batch_size=20)) as dispatcher:
         wait_until(lambda: dispatcher.health().delivered == 2000)
-        assert sorted(threads()) == [NAME, f"{NAME}-heartbeats", f"{NAME}-helper", f"{NAME}-parking"]
+        assert sorted(threads()) == [
+            NAME,
+            f"{NAME}-heartbeats",
+            f"{NAME}-helper",
+            f"{NAME}-parking",
+            f"{NAME}-schedules",
+        ]
     assert most == 2
     assert sorted(transport.bodies("billing")) == sorted(f"{number}".encode() for number in range(2000))
 
@@ -330,7 +336,7 @@ def test_start_and_stop_may_be_called_twice_or_never(store: CountingStore, trans
     assert dispatcher.stop() is True
     dispatcher.start()
     dispatcher.start()
-    wait_until(lambda: sorted(threads()) == [NAME, f"{NAME}-heartbeats", f"{NAME}-parking"])
+    wait_until(lambda: sorted(threads()) == [NAME, f"{NAME}-heartbeats", f"{NAME}-parking", f"{NAME}-schedules"])
     assert dispatcher.stop(PATIENCE)
     assert dispatcher.stop(PATIENCE)
     assert not dispatcher.health().running

@@ -122,9 +122,10 @@ def test_nothing_else_in_the_package_reads_json_from_outside() -> None:
     """Each line is a reader of text that delaystore itself wrote, or that is only shown."""
     ours = {
         "bulk/rejects.py", "bulk/spark/_driver_client.py", "message.py", "migrations/targets/_stores.py",
-        "server/web/http.py", "stores/documents.py", "stores/sql/_parts.py", "stores/sql/codec.py",
-        "stores/sql/operating/_reports.py",
-        "stores/sql/operating/audit.py", "stores/sql/operating/operations.py", "testing/_delivery.py",
+        "server/web/http.py", "stores/documents.py", "stores/schedules.py", "stores/sql/_parts.py",
+        "stores/sql/codec.py", "stores/sql/operating/_reports.py",
+        "stores/sql/operating/audit.py", "stores/sql/operating/operations.py",
+        "stores/sql/operating/schedules.py", "testing/_delivery.py",
     }  # fmt: skip
     root = Path("delaystore")
     found = {

@@ -17,6 +17,7 @@ from typing_extensions import override
 from delaystore.delivery import DelayedDelivery, EnlistedDelivery
 from delaystore.errors import ConfigurationError
 from delaystore.operations import Operations
+from delaystore.schedules import Schedules
 from delaystore.settings import DelayedDeliverySettings
 from delaystore.stores.records import Way
 from delaystore.stores.sql import SqlDelayedMessageStore
@@ -249,6 +250,11 @@ class DjangoDelivery:
 
         """
         return self._open()[1].operations.acting_as(way=Way.DJANGO)
+
+    @property
+    def schedules(self) -> Schedules:
+        """Recurring schedules, on Django's connection: changes are part of the open transaction."""
+        return self._open()[1].schedules
 
     @property
     def store(self) -> DjangoStore:

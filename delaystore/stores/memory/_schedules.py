@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -10,7 +11,7 @@ from typing_extensions import override
 from delaystore.errors import StoreUnavailableError
 from delaystore.message import KEY_TIMEOUT, DelayedMessage
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.schedules import OCCURRENCES, ScheduleRows, StoredSchedule, Transaction, nominal_time
+from delaystore.stores.schedules import OCCURRENCES, ScheduleMessages, ScheduleRows, StoredSchedule, nominal_time
 
 
 class KnownSchedules:
@@ -27,7 +28,7 @@ class KnownSchedules:
         self.lock: Final = threading.Lock()
 
 
-class _MemoryTransaction(Transaction, Protocol):
+class _MemoryTransaction(ScheduleMessages, Protocol):
     """A transaction, and its messages; see InMemoryTransaction."""
 
     def get(self, message_id: str) -> DelayedMessage | None: ...
@@ -94,7 +95,17 @@ class MemorySchedules(ScheduleRows):
     def write(self, rows: Sequence[StoredSchedule]) -> None:
         self._locked().update((each.name, each) for each in rows)
 
-    advance = write
+    @override
+    def advance(self, rows: Sequence[StoredSchedule]) -> None:
+        known = self._locked()
+        for each in rows:
+            known[each.name] = replace(
+                known[each.name],
+                next_due=each.next_due,
+                look_at=each.look_at,
+                zone_rules=each.zone_rules,
+                progress=each.progress,
+            )
 
     @override
     def delete(self, names: Collection[str]) -> None:

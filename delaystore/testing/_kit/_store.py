@@ -51,6 +51,7 @@ from delaystore.testing._kit.history import HistoryOfKeysTests, HistoryTests
 from delaystore.testing._kit.limits import LimitTests
 from delaystore.testing._kit.pauses import PauseTests
 from delaystore.testing._kit.reports import IngressReportTests, ReportTests
+from delaystore.testing._kit.schedules import OccurrenceTests, ScheduleRowTests
 from delaystore.testing._kit.search import SearchTests
 
 _HEADERS: dict[str, Any] = {
@@ -406,6 +407,8 @@ class StoreConformance(
     AuditOfKeysTests,
     HistoryTests,
     HistoryOfKeysTests,
+    ScheduleRowTests,
+    OccurrenceTests,
     StateMachineTests,
     OperableMachineTests,
 ):

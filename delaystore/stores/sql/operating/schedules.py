@@ -187,6 +187,15 @@ def _values(of: StoredSchedule) -> dict[str, Any]:
     }
 
 
+def _definition(text: str) -> Mapping[str, Any]:
+    """A text that was damaged by hand becomes a definition without a rule: others' rows are read nevertheless."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
 def _schedule(row: Any) -> StoredSchedule:
     return StoredSchedule(
         name=row.name,
@@ -194,7 +203,7 @@ def _schedule(row: Any) -> StoredSchedule:
         body=bytes(row.body),
         headers=decode_mapping(row.headers),
         properties=decode_mapping(row.properties),
-        definition=json.loads(row.definition),
+        definition=_definition(row.definition),
         zone=row.zone,
         zone_rules=row.zone_rules,
         paused=bool(row.paused),

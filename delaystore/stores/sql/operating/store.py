@@ -40,6 +40,7 @@ class OperableSqlStore(StoreWithLoads, StoreWithHistory, StoreWithSchedules):
     """The operable part of SqlDelayedMessageStore."""
 
     _is_operable = False
+    _has_schedules = False
     _ask_from = 0.0
     _next_clean_up = 0.0
 
@@ -118,8 +119,10 @@ class OperableSqlStore(StoreWithLoads, StoreWithHistory, StoreWithSchedules):
     @property
     @override
     def has_schedules(self) -> bool:
-        with self._one_call() as bound, translated_errors():
-            return bound.parts.version.is_from(setup.SCHEDULED, bound.connection)
+        if not self._has_schedules:
+            with self._one_call() as bound, translated_errors():
+                self._has_schedules = bound.parts.version.is_from(setup.SCHEDULED, bound.connection)
+        return self._has_schedules
 
     def partition_history(self) -> None:
         """Make the next partitions of the history, and drop those of entries that were kept long enough."""
