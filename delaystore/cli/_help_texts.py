@@ -34,7 +34,15 @@ COMMON: Final = (
 OWN: Final[Mapping[str, str]] = {
     "web": "--management",
     **dict.fromkeys(
-        ("migrate preview", "migrate run", "migrate status", "migrate abort", "migrate verify", "migrate cleanup"),
+        (
+            "migrate preview",
+            "migrate run",
+            "migrate status",
+            "migrate abort",
+            "migrate verify",
+            "migrate cleanup",
+            "migrate schedules",
+        ),
         "--endpoint",
     ),
 }
@@ -133,6 +141,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "migrate status": {"Select": _MIGRATION, "Control": "--list-rejected"},
     "migrate abort": {"Select": _MIGRATION, "Control": "--target-lost --yes"},
     "migrate cleanup": {"Select": _MIGRATION, "Control": "--force --yes"},
+    "migrate schedules": {"Select": "--from --to --endpoint", "Control": "--dry-run --yes"},
 }
 """The sections of a command's options. A command that is not here has one section for all its options."""
 REFERENCES: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -253,6 +262,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "migrate verify": ("migrate verify --from sqlite:///old.db --to sqlite:///new.db --endpoint sales",),
     "migrate abort": ("migrate abort --from sqlite:///old.db --to sqlite:///new.db --endpoint sales --yes",),
     "migrate cleanup": ("migrate cleanup --from sqlite:///old.db --to sqlite:///new.db --endpoint sales --yes",),
+    "migrate schedules": (
+        "migrate schedules --from apscheduler+sqlite:///old.db?destination=jobs --to sqlite:///new.db "
+        "--endpoint sales --dry-run",
+    ),
 }
 
 DEFAULT_EXIT_CODES: Final[Mapping[int, str]] = {0: "Done", 2: "Wrong usage, or an error such as no connection"}
@@ -338,6 +351,7 @@ EXIT_CODES: Final[Mapping[str, Mapping[int, str]]] = {
     "migrate abort": {1: "You declined", 3: "A rejected message remains, because a message with its id waits again"},
     "migrate verify": {0: "The counts and checksums add up", 1: "They do not add up", 3: _REMAIN},
     "migrate cleanup": {1: "You declined"},
+    "migrate schedules": {1: "You declined", 3: "Done, but rejected jobs remain in APScheduler's table"},
 }
 """Exit codes of a command that differ from the usual ones."""
 

@@ -22,7 +22,7 @@ from delaystore.cli._migrate_reports import (
     say_rejections,
     verification_document,
 )
-from delaystore.cli._migrate_run import preview, run
+from delaystore.cli._migrate_run import preview, run, schedules
 from delaystore.cli._options import JsonOption, YesOption
 from delaystore.cli._output import print_document, print_line, print_note, print_table
 from delaystore.cli._signals import stop_requests
@@ -299,7 +299,15 @@ migrate_app = plain_group(
 )
 add_commands(
     migrate_app,
-    {"preview": preview, "run": run, "status": status, "abort": abort, "verify": verify, "cleanup": cleanup},
+    {
+        "preview": preview,
+        "run": run,
+        "status": status,
+        "abort": abort,
+        "verify": verify,
+        "cleanup": cleanup,
+        "schedules": schedules,
+    },
 )
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from delaystore.cli._commands import Offered
 from delaystore.cli._migrate_reports import (
     REJECTED_REMAIN,
     AllowRejected,
@@ -21,8 +22,9 @@ from delaystore.cli._migrate_reports import (
     say_rejections,
 )
 from delaystore.cli._options import JsonOption, MaxRate, TargetTimeoutOption, YesOption
-from delaystore.cli._output import print_document, print_note
+from delaystore.cli._output import print_document, print_line, print_note
 from delaystore.cli._signals import stop_requests
+from delaystore.errors import ConfigurationError
 from delaystore.text import counted, parse_duration, time_text
 
 if TYPE_CHECKING:
@@ -209,3 +211,44 @@ def preview(
             )
     if blocked:
         raise typer.Exit(1)
+
+
+def schedules(
+    *,
+    given: Annotated[MigrationOptions, Offered("source", "target", "endpoint")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show which jobs would move.")] = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Move recurring jobs of APScheduler to schedules.
+
+    Stop the scheduler first. A job with a cron or interval trigger becomes the schedule apscheduler/JOB_ID of the
+    endpoint, and leaves APScheduler's table. Rejected jobs stay there. After a stop or a kill, run the command again:
+    no job is lost, and none is in both places.
+    """
+    from delaystore.delivery import DelayedDelivery
+    from delaystore.migrations.sources.legacy import ApschedulerSource
+    from delaystore.stores import open_store
+    from delaystore.stores.records import Way
+
+    given.check_endpoints()
+    target, name, asking = given.require_target(), given.endpoint or "", Asking("the move", yes=yes or dry_run)
+    with given.open_source() as source:
+        if not isinstance(source, ApschedulerSource):
+            raise ConfigurationError("schedules are moved from APScheduler alone; pass --from apscheduler+URL")
+        if not asking.confirm(f"Move the recurring jobs in {source.label} to schedules of {name}?"):
+            print_note("nothing was moved")
+            raise typer.Exit(1)
+        with DelayedDelivery(name, open_store(target)) as delivery:
+            if not dry_run:
+                delivery.setup_infrastructure()
+            found = source.move_schedules(name, delivery.schedules_as(Way.CLI), dry_run=dry_run)
+    if as_json:
+        rejected = [{"job": one.row_id, "reason": one.reason} for one in found.rejected]
+        print_document({"moved": list(found.moved), "rejected": rejected, "dry_run": dry_run})
+    else:
+        for moved in found.moved:
+            print_line(f"{'would move' if dry_run else 'moved'}: {moved}")
+        say_rejections(found.rejected, len(found.rejected))
+    if found.rejected:
+        raise typer.Exit(REJECTED_REMAIN)

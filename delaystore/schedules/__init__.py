@@ -7,6 +7,7 @@ May import: the ground, `stores`.
 """
 
 from delaystore.schedules.definition import CatchUp, IfWaiting, Schedule
-from delaystore.schedules.service import PutResult, ScheduleChanges, Schedules, ScheduleState
+from delaystore.schedules.editing import ScheduleChanges
+from delaystore.schedules.service import PutResult, Schedules, ScheduleState
 
 __all__ = ["CatchUp", "IfWaiting", "PutResult", "Schedule", "ScheduleChanges", "ScheduleState", "Schedules"]

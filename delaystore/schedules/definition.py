@@ -380,7 +380,7 @@ class Schedule:
         return cls.of(called, body=b"" if content == "" else content, **given)
 
     def _not_before(self, time: datetime) -> datetime:
-        return time if self.starts is None else max(time, self.starts - _SECOND)
+        return time if self.starts is None or self.starts <= time else self.starts - _SECOND
 
     def _not_after(self, time: datetime) -> datetime:
         return time if self.ends is None else min(time, self.ends)

@@ -7,7 +7,7 @@ from typing import Any
 
 from delaystore.errors import ConfigurationError, InvalidScheduleError
 from delaystore.schedules.definition import Schedule
-from delaystore.schedules.service import check_together
+from delaystore.schedules.editing import check_together
 from delaystore.text import JsonError, parse_json, toml_in
 
 

@@ -1,34 +1,32 @@
 """`Schedules`: creating, changing and looking up recurring schedules."""
 
-import json
+import logging
 from builtins import list as List  # noqa: N812 - `list` is a method here
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, Protocol, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
-from delaystore.errors import DelaystoreError, InvalidScheduleError, StoreUnavailableError, UnknownScheduleError
+from delaystore.errors import DelaystoreError, InvalidScheduleError, StoreUnavailableError
 from delaystore.message import DelayedMessage, utc
 from delaystore.schedules.definition import Definition, Schedule, check_name
-from delaystore.schedules.making import occurrences, store_new
-from delaystore.schedules.rules import zone_fingerprint
-from delaystore.stores.documents import instant, plain
-from delaystore.stores.records import Change, ChangeAction
+from delaystore.schedules.editing import Acting, Editing, ScheduleChanges, check_together, unknown
+from delaystore.stores.documents import instant
+from delaystore.stores.records import ChangeAction
 from delaystore.stores.schedules import (
     OCCURRENCES,
-    ScheduleProgress,
     ScheduleRows,
     StoredSchedule,
-    nominal_time,
     occurrence_id,
 )
 from delaystore.text import counted, time_text
 
+log = logging.getLogger("delaystore.schedules")
 MOST_BACKFILLED: Final = 10_000
 """The most occurrences of one call of `backfill`."""
-_PAGE: Final = 1_000
+_ATTEMPTS: Final = 3
 _SECOND: Final = timedelta(seconds=1)
 
 
@@ -39,29 +37,6 @@ class PutResult(StrEnum):
     CHANGED = "changed"
     UNCHANGED = "unchanged"
     """The schedule was the same already."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleChanges:
-    """The result of `put_all`.
-
-    Attributes:
-        created: The names of new schedules.
-        changed: The names of schedules that were different.
-        deleted: The names of schedules that were not among the given ones.
-        unchanged: How many were the same already.
-
-    """
-
-    created: Sequence[str] = ()
-    changed: Sequence[str] = ()
-    deleted: Sequence[str] = ()
-    unchanged: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same for JSON."""
-        names = {"created": self.created, "changed": self.changed, "deleted": self.deleted}
-        return {**{kind: list(each) for kind, each in names.items()}, "unchanged": self.unchanged}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,19 +87,6 @@ class ScheduleState:
         counts = ("paused", "made", "missed", "overlapped", "skipped", "remaining", "version", "changed_by")
         times = {name: instant(getattr(self, name)) for name in ("next_time", "last_time", "changed")}
         return {**self.schedule.as_document(), **{name: getattr(self, name) for name in counts}, **times}
-
-
-class Acting(Protocol):
-    """Who changes schedules, and which of these changes are noted; see `delaystore.operations.changes.Actor`."""
-
-    @property
-    def by(self) -> str:
-        """Their name."""
-        ...
-
-    def change(self, action: ChangeAction) -> Change | None:
-        """The audit entry of a change; None: nothing is noted."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,13 +200,13 @@ class Schedules:
             UnknownScheduleError: There is none of that name.
 
         """
-        with self._changing("pausing a schedule") as rows:
-            row, now = self._locked(rows, name), rows.transaction.now()
+        with self._changing("pausing a schedule") as edit:
+            row = edit.locked(name)
             if row.paused:
                 return False
-            row, _ = self._without_occurrences(rows, row, now, due=False)
-            self._write(rows, replace(row, paused=True, look_at=None), now)
-            self._note(rows, ChangeAction.PAUSE, now, name)
+            row, _ = edit.without_occurrences(row, due=False)
+            edit.write(replace(row, paused=True, look_at=None))
+            edit.note(ChangeAction.PAUSE, name)
         return True
 
     def resume(self, name: str) -> bool:
@@ -262,15 +224,13 @@ class Schedules:
             UnknownScheduleError: There is none of that name.
 
         """
-        with self._changing("resuming a schedule") as rows:
-            row, now = self._locked(rows, name), rows.transaction.now()
+        with self._changing("resuming a schedule") as edit:
+            row = edit.locked(name)
             if not row.paused:
                 return False
-            next_due = None if row.progress.remaining == 0 else Schedule.of_row(row).after(now)
-            row = replace(row, paused=False, next_due=next_due, look_at=None if next_due is None else now)
-            self._write(rows, row, now)
-            self._make(rows, [row], now)
-            self._note(rows, ChangeAction.RESUME, now, name)
+            next_due = None if row.progress.remaining == 0 else Schedule.of_row(row).after(edit.now)
+            edit.write(replace(row, paused=False, next_due=next_due, look_at=None if next_due is None else edit.now))
+            edit.note(ChangeAction.RESUME, name)
         return True
 
     def skip(self, name: str, at: datetime) -> bool:
@@ -289,8 +249,8 @@ class Schedules:
 
         """
         at = utc(at, "at")
-        with self._changing("skipping an occurrence") as rows:
-            row, now = self._locked(rows, name), rows.transaction.now()
+        with self._changing("skipping an occurrence") as edit:
+            row, now = edit.locked(name), edit.now
             schedule, progress = Schedule.of_row(row), row.progress
             following = schedule.after(max(now, at - _SECOND))
             if following != at:
@@ -300,7 +260,7 @@ class Schedules:
                 return True
             ahead = [each for each in progress.ahead if each != at]
             is_made = len(ahead) < len(progress.ahead)
-            if is_made and not rows.remove_occurrences([occurrence_id(name, at)], self._noted_by):
+            if is_made and not edit.remove([occurrence_id(name, at)]):
                 return False
             row = row.with_progress(
                 ahead=tuple(ahead),
@@ -312,8 +272,8 @@ class Schedules:
             if is_made and row.next_due is None:  # the last run was made; another occurrence may have it now
                 next_due = schedule.after(progress.ahead[-1])
                 row = replace(row, next_due=next_due, look_at=None if row.paused or next_due is None else now)
-            self._write(rows, row, now)
-            self._note(rows, ChangeAction.SKIP, now, name, detail=f" at {time_text(at)}")
+            edit.write(row)
+            edit.note(ChangeAction.SKIP, name, detail=f" at {time_text(at)}")
         return True
 
     def trigger(self, name: str) -> str:
@@ -329,13 +289,12 @@ class Schedules:
             UnknownScheduleError: There is none of that name.
 
         """
-        with self._changing("triggering a schedule") as rows:
-            row, now = self._locked(rows, name), rows.transaction.now()
-            schedule = Schedule.of_row(row)
+        with self._changing("triggering a schedule") as edit:
+            schedule, now = Schedule.of_row(edit.locked(name)), edit.now
             message_id = f"{OCCURRENCES}{name}/{now.strftime('%Y-%m-%dT%H:%M:%S.%fZ')}"
             message = schedule.message(now, schedule.after(now), due_time=now, message_id=message_id)
-            rows.transaction.store_many([message])
-            self._note(rows, ChangeAction.TRIGGER, now, name)
+            edit.rows.transaction.store_many([message])
+            edit.note(ChangeAction.TRIGGER, name)
         return message_id
 
     def backfill(self, name: str, since: datetime, until: datetime) -> int:
@@ -360,10 +319,9 @@ class Schedules:
         since, until = utc(since, "since"), utc(until, "until")
         if until < since:
             raise InvalidScheduleError("until must not be before since")
-        with self._changing("backfilling a schedule") as rows:
-            row, now = self._locked(rows, name), rows.transaction.now()
-            schedule = Schedule.of_row(row)
-            if until > now:
+        with self._changing("backfilling a schedule") as edit:
+            schedule, rows = Schedule.of_row(edit.locked(name)), edit.rows
+            if until > edit.now:
                 raise InvalidScheduleError(f"until {time_text(until)} is in the future; backfill is for past times")
             times = []
             for nominal in schedule.between(since - timedelta(microseconds=1), until):
@@ -376,13 +334,13 @@ class Schedules:
             ids = {occurrence_id(name, nominal): nominal for nominal in times}
             waiting = set(rows.waiting_of(list(ids)))
             made = [
-                schedule.message(nominal, schedule.after(nominal), due_time=now, backfilled=True)
+                schedule.message(nominal, schedule.after(nominal), due_time=edit.now, backfilled=True)
                 for message_id, nominal in ids.items()
                 if message_id not in waiting
             ]
             rows.transaction.store_many(made)
             span = f" from {time_text(since)} to {time_text(until)}: {counted(len(made), 'occurrence')}"
-            self._note(rows, ChangeAction.BACKFILL, now, name, detail=span)
+            edit.note(ChangeAction.BACKFILL, name, detail=span)
         return len(made)
 
     def delete(self, name: str) -> bool:
@@ -395,14 +353,10 @@ class Schedules:
             False: there is none of that name.
 
         """
-        with self._changing("deleting a schedule") as rows:
-            if name not in rows.lock([check_name(name)]):
-                return False
-            now = rows.transaction.now()
-            rows.remove_occurrences(rows.occurrences(name), self._noted_by)
-            rows.delete([name])
-            self._note(rows, ChangeAction.DELETE, now, name)
-        return True
+        with self._changing("deleting a schedule") as edit:
+            found = edit.rows.lock([check_name(name)])
+            edit.delete(found)
+        return bool(found)
 
     def get(self, name: str) -> ScheduleState | None:
         """Look up a schedule; None: there is none of that name."""
@@ -412,17 +366,24 @@ class Schedules:
             return _state(found[0], rows.transaction.now()) if found and found[0].name == name else None
 
     def list(self, prefix: str = "", *, after: str | None = None, limit: int = 100) -> List[ScheduleState]:
-        """List schedules by name.
+        """List schedules by name. A row that this release cannot read is logged, and left out.
 
         Args:
             prefix: The beginning of their names.
             after: Only names behind this one, such as the last one of the page before.
             limit: Maximum number of schedules.
 
+        Raises:
+            InvalidScheduleError: `after` cannot be a name.
+
         """
+        if after is not None:
+            check_name(after)
+        if not prefix.isprintable():  # no name begins so, and PostgreSQL refuses a NUL
+            return []
         with self._access.opened("listing schedules") as rows:
             now = rows.transaction.now()
-            return [_state(each, now) for each in rows.list(prefix, after=after, limit=limit)]
+            return list(_states(rows.list(prefix, after=after, limit=limit), now))
 
     def upcoming(self, name: str, count: int = 5) -> Sequence[datetime]:
         """The nominal times of the next occurrences, without skipped ones.
@@ -439,19 +400,20 @@ class Schedules:
         with self._access.opened("looking up a schedule") as rows:
             found = rows.list(name, limit=1)
             if not found or found[0].name != name:
-                raise _unknown(name)
+                raise unknown(name)
             return _upcoming(found[0], rows.transaction.now(), count)
 
     def preview(self, schedule: Schedule, count: int = 5) -> Sequence[datetime]:
         """The next nominal times that a schedule would have if you put it now. Nothing is written."""
         with self._access.opened("asking for the time") as rows:
             now = rows.transaction.now()
+        count = count if schedule.max_runs is None else min(count, schedule.max_runs)
         return next_times(schedule.anchored(now), now, count)
 
     @contextmanager
-    def _changing(self, purpose: str) -> Iterator[ScheduleRows]:
+    def _changing(self, purpose: str) -> Iterator[Editing]:
         with self._access.opened(purpose) as rows:
-            yield rows
+            yield Editing(rows, self._access.actor)
         self._access.wake_up()
 
     def _put(self, wanted: Sequence[Schedule], prefix: str | None, *, dry_run: bool) -> ScheduleChanges:
@@ -460,197 +422,12 @@ class Schedules:
                 self._access.check(schedule.sample())
             except DelaystoreError as error:
                 raise InvalidScheduleError(f"the schedule {schedule.name!r} is invalid: {error}") from None
-        with self._changing("putting a schedule") as rows:
+        with self._changing("putting a schedule") as edit:
             for _ in range(_ATTEMPTS):
-                changes = self._put_locked(rows, wanted, prefix, dry_run=dry_run)
+                changes = edit.put(wanted, prefix, dry_run=dry_run)
                 if changes is not None:
                     return changes
         raise StoreUnavailableError("other transactions add the same schedules; try again")
-
-    def _put_locked(
-        self, rows: ScheduleRows, wanted: Sequence[Schedule], prefix: str | None, *, dry_run: bool
-    ) -> ScheduleChanges | None:
-        """Put schedules in the transaction of `rows`; None: another one has added one of them meanwhile."""
-        below = () if prefix is None else _names(rows, prefix)
-        known, now = rows.lock({*below, *(each.name for each in wanted)}), rows.transaction.now()
-        new = [each.anchored(now) for each in wanted if each.name not in known]
-        edited = [_anchored_as(each, known[each.name]) for each in wanted if each.name in known]
-        changed = [each for each in edited if not _is_same(each, known[each.name])]
-        deleted = sorted(known.keys() - {each.name for each in wanted})
-        changes = ScheduleChanges(
-            created=[each.name for each in new],
-            changed=[each.name for each in changed],
-            deleted=deleted,
-            unchanged=len(edited) - len(changed),
-        )
-        if dry_run:
-            return changes
-        added = [_row(each, now, self._access.actor.by) for each in new]
-        if not rows.add(added):
-            return None
-        former = _caught_up(rows, [known[each.name] for each in changed], now)
-        rewritten = [self._rewritten(rows, former[each.name], each, now) for each in changed]
-        rows.write(rewritten)
-        self._make(rows, [*added, *rewritten], now)
-        for name in deleted:
-            rows.remove_occurrences(rows.occurrences(name), self._noted_by)
-        rows.delete(deleted)
-        self._note(rows, ChangeAction.PUT, now, *changes.created, *changes.changed)
-        self._note(rows, ChangeAction.DELETE, now, *deleted)
-        return changes
-
-    def _rewritten(self, rows: ScheduleRows, row: StoredSchedule, schedule: Schedule, now: datetime) -> StoredSchedule:
-        """The row with another definition.
-
-        Its waiting occurrences are deleted. Occurrences that were due already are made again with the new content.
-        """
-        new = _row(schedule, now, self._access.actor.by)
-        row, removed = self._without_occurrences(rows, row, now)
-        following = schedule.after(now)
-        again = [schedule.message(each, following) for each in removed if each <= now]
-        store_new(rows, again)
-        remaining = row.progress.remaining
-        if schedule.max_runs != row.definition.get("max_runs"):
-            remaining = None if schedule.max_runs is None else max(0, schedule.max_runs - row.progress.made)
-        row = row.with_progress(remaining=remaining)
-        ended = remaining == 0
-        return replace(
-            new,
-            paused=row.paused,
-            version=row.version + 1,
-            progress=row.progress,
-            next_due=None if ended else new.next_due,
-            look_at=None if ended or row.paused else new.look_at,
-        )
-
-    def _without_occurrences(
-        self, rows: ScheduleRows, row: StoredSchedule, now: datetime, *, due: bool = True
-    ) -> tuple[StoredSchedule, Sequence[datetime]]:
-        """Delete the row's waiting occurrences that no dispatcher has claimed.
-
-        `due`: also occurrences that are due already.
-
-        Returns:
-            The row, which may make the deleted ones again if they are not due yet; and the nominal times of all deleted
-            ones. Occurrences that are claimed, or have left the store ahead of their time, count as made.
-
-        """
-        progress = row.progress.at(now)
-        ids = {occurrence_id(row.name, each): each for each in progress.ahead}
-        for message_id in rows.occurrences(row.name):
-            nominal = nominal_time(message_id, row.name)
-            if nominal is not None and (due or nominal > now):
-                ids[message_id] = nominal
-        removed = {ids[each] for each in rows.remove_occurrences(list(ids), self._noted_by)}
-        undone = sum(each > now for each in removed)
-        progress = replace(
-            progress,
-            ahead=tuple(each for each in progress.ahead if each not in removed),
-            made=progress.made - undone,
-            remaining=None if progress.remaining is None else progress.remaining + undone,
-        )
-        return replace(row, progress=progress), sorted(removed)
-
-    def _make(self, rows: ScheduleRows, changed: Sequence[StoredSchedule], now: datetime) -> None:
-        """Make the next occurrences of rows, which are written and locked."""
-        advanced, messages = occurrences(rows, [each for each in changed if each.look_at is not None], now)
-        rows.advance(advanced)
-        store_new(rows, messages)
-
-    def _write(self, rows: ScheduleRows, row: StoredSchedule, now: datetime) -> None:
-        rows.write([replace(row, changed=now, changed_by=self._access.actor.by)])
-
-    def _locked(self, rows: ScheduleRows, name: str) -> StoredSchedule:
-        row = rows.lock([check_name(name)]).get(name)
-        if row is None:
-            raise _unknown(name)
-        return row
-
-    @property
-    def _noted_by(self) -> str | None:
-        """Who removes occurrences, for the history; None: changes of this way are not noted."""
-        change = self._access.actor.change(ChangeAction.CANCEL)
-        return None if change is None else change.by
-
-    def _note(self, rows: ScheduleRows, action: ChangeAction, now: datetime, *names: str, detail: str = "") -> None:
-        change = self._access.actor.change(action)
-        if change is not None and names:
-            rows.transaction.note_changes([change.of_schedule(now, name, detail) for name in names])
-
-
-def check_together(wanted: Sequence[Schedule], prefix: str) -> None:
-    """Raise InvalidScheduleError unless `put_all` can make the schedules below `prefix` these."""
-    if not isinstance(prefix, str) or not prefix:
-        raise InvalidScheduleError("put_all needs a prefix, below which other schedules are deleted; give one")
-    known: set[str] = set()
-    for schedule in wanted:
-        if not schedule.name.startswith(prefix):
-            raise InvalidScheduleError(
-                f"the schedule {schedule.name!r} does not begin with the prefix {prefix!r}; nothing was changed"
-            )
-        if schedule.name in known:
-            raise InvalidScheduleError(f"the schedule {schedule.name!r} occurs twice; nothing was changed")
-        known.add(schedule.name)
-
-
-_ATTEMPTS: Final = 3
-
-
-def _unknown(name: str) -> UnknownScheduleError:
-    return UnknownScheduleError(f"there is no schedule {name!r:.80}; `delaystore schedules list` shows them")
-
-
-def _caught_up(rows: ScheduleRows, known: Sequence[StoredSchedule], now: datetime) -> Mapping[str, StoredSchedule]:
-    """Locked rows by name, after missed occurrences of their present definition are made."""
-    done = {each.name: each for each in known if each.look_at is None or each.next_due is None or each.next_due > now}
-    while late := [each for each in known if each.name not in done]:
-        advanced, messages = occurrences(rows, late, now)
-        store_new(rows, messages)
-        done |= {each.name: each for each in advanced}
-    return done
-
-
-def _names(rows: ScheduleRows, prefix: str) -> Sequence[str]:
-    """The names of all schedules below a prefix."""
-    names: List[str] = []
-    while page := rows.list(prefix, after=names[-1] if names else None, limit=_PAGE):
-        names += [each.name for each in page]
-    return names
-
-
-def _row(schedule: Schedule, now: datetime, by: str) -> StoredSchedule:
-    """The row of a new schedule, which has made nothing yet. A dispatcher, or its maker, is to look at it at once."""
-    next_due = schedule.after(now)
-    return StoredSchedule(
-        name=schedule.name,
-        destination=schedule.destination,
-        body=schedule.body,
-        headers=schedule.headers,
-        properties=schedule.properties,
-        definition=schedule.definition(),
-        zone=schedule.rule.zone,
-        zone_rules=zone_fingerprint(schedule.rule.zone),
-        next_due=next_due,
-        look_at=None if next_due is None else now,
-        progress=ScheduleProgress(remaining=schedule.max_runs),
-        changed=now,
-        changed_by=by,
-    )
-
-
-def _anchored_as(schedule: Schedule, row: StoredSchedule) -> Schedule:
-    """`schedule`, whose interval counts from the beginning that the row has, if it names none."""
-    known = row.definition.get("starts")
-    starts = row.changed if known is None else datetime.fromisoformat(known)
-    return schedule.anchored(starts)
-
-
-def _is_same(schedule: Schedule, row: StoredSchedule) -> bool:
-    ours, theirs = ((of.destination, of.body, dict(of.headers), dict(of.properties)) for of in (schedule, row))
-    if schedule.definition() != row.definition or ours != theirs:
-        return False
-    first, second = (json.dumps([plain(each) for each in of[2:]], sort_keys=True) for of in (ours, theirs))
-    return first == second  # Python takes 1 and True for equal
 
 
 def next_times(schedule: Schedule, after: datetime, count: int, skips: Collection[datetime] = ()) -> Sequence[datetime]:
@@ -670,6 +447,14 @@ def _upcoming(row: StoredSchedule, now: datetime, count: int) -> Sequence[dateti
     if progress.remaining is not None:
         count = min(count, progress.remaining + len(progress.ahead))
     return next_times(Schedule.of_row(row), now, count, progress.skips)
+
+
+def _states(rows: Sequence[StoredSchedule], now: datetime) -> Iterator[ScheduleState]:
+    for row in rows:
+        try:
+            yield _state(row, now)
+        except InvalidScheduleError as error:
+            log.error("the schedule %r is not listed: %s", row.name, error)
 
 
 def _state(row: StoredSchedule, now: datetime) -> ScheduleState:

@@ -72,5 +72,7 @@ if "CELERY_BROKER" in os.environ:
         os.environ["CELERY_QUEUE"],
         quorum="CELERY_QUORUM" in os.environ,
     )
+    if "CELERY_BEAT" in os.environ:
+        app.conf.beat_schedule = {"tick": {"task": "note", "schedule": 1.0, "args": ("tick",)}}
     delivery = DelayedDelivery("tasks", SqlDelayedMessageStore(os.environ["CELERY_STORE"]))
     DelayedTasks(app, delivery, threshold=float(os.environ.get("CELERY_THRESHOLD", "1")))

@@ -127,8 +127,8 @@ def test_jobs_become_messages_or_say_why_not(url: str, tmp_path: Path) -> None:
     assert json.loads(plain.body) == call
     assert (later.message_id, later.due_time) == ("later", NOON + HOUR)
     assert reasons == {
-        "again and again": "it has the trigger IntervalTrigger; only date triggers run once, as a message does",
-        "at one": "it has the trigger CronTrigger; only date triggers run once, as a message does",
+        "again and again": "it recurs, by IntervalTrigger; `delaystore migrate schedules` makes it a schedule",
+        "at one": "it recurs, by CronTrigger; `delaystore migrate schedules` makes it a schedule",
         "with a time": "its arguments hold a value of the type datetime.datetime, which JSON cannot carry",
         "with keys": "its arguments hold a dict whose keys are no text",
         "with nan": "its arguments hold a value of the type float, which JSON cannot carry",
@@ -343,6 +343,9 @@ def test_the_documents_commands_run(postgresql_url: str, tmp_path: Path) -> None
     assert done.returncode == 0, done
     assert "IntervalTrigger" in done.stdout + done.stderr
     assert [message.message_id for message in stored(postgresql_url, "mailer")] == ["one"]
+    assert rows_of(postgresql_url) == []
+    with DelayedDelivery("mailer", SqlDelayedMessageStore(postgresql_url)) as delivery:
+        assert [each.name for each in delivery.schedules.list()] == ["apscheduler/again and again"]
 
 
 def test_the_documents_consumer_calls_the_function(monkeypatch: pytest.MonkeyPatch) -> None:

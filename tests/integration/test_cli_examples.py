@@ -17,6 +17,7 @@ from delaystore.stores import SqlDelayedMessageStore
 from tests.integration.cascades import channel_to, make_queue
 from tests.integration.cli import PATIENCE, CommandLine, command_line, first_line_of, started
 from tests.integration.plugin_stand_in import RECORDED
+from tests.integration.test_apscheduler import scheduler
 from tests.integration.test_cli_watch import terminal
 from tests.servers import RabbitMQVhosts
 from tests.service.serving import endpoint, write
@@ -78,6 +79,8 @@ def test_each_example_runs(run: CommandLine, sqlite_url: str, tmp_path: Path, la
     (tmp_path / "schedules.toml").write_text(SCHEDULES)
     assert run("send", "billing", "--delay", "3d", "--create", "--store", "sqlite:///old.db").code == 0
     assert run("setup", "--store", "sqlite:///new.db").code == 0
+    with scheduler("sqlite:///old.db"):  # APScheduler makes its table
+        pass
     store = SqlDelayedMessageStore(sqlite_url)
     delivery = DelayedDelivery("sales", store)
     delivery.operations.begin_cancel(MessageFilter(headers={"campaign": "spring"}), operation_id="spring-offers")

@@ -64,6 +64,12 @@ PRINTED_BY_RABBITMQ = {
         "waiting after the rollback: 1",
         "order 1: reminded at attempt 2",
     ],
+    "celery_without_beat.py": [
+        "created: celery/celery.backend_cleanup",
+        "created: celery/report",
+        "created: celery/tick",
+        "ids of tick: 3",
+    ],
     "delayed_retry.py": [
         "order 1: the warehouse is closed: delayed",
         "order 1: the warehouse is closed: delayed",
@@ -91,7 +97,7 @@ def test_an_example_prints_what_it_promises(name: str) -> None:
     assert run("-W", "error", str(EXAMPLES / name)).splitlines() == PRINTED[name]
 
 
-@pytest.mark.long_runs("celery_app.py")
+@pytest.mark.long_runs("celery_app.py", "celery_without_beat.py")
 @pytest.mark.parametrize("name", sorted(PRINTED_BY_RABBITMQ))
 def test_an_example_with_rabbitmq_prints_what_it_promises(
     name: str, rabbitmq_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -682,6 +682,8 @@ def test_a_row_that_cannot_be_read_blocks_no_other(
     made = Counter(each.headers["delaystore.schedule"] for each in delivery.delivered())
     assert made == {"a": 5, "b": 2, "c": 5, "d": 2}
     assert "the schedule 'b' makes no occurrences" in caplog.text
+    assert [each.name for each in delivery.schedules.list()] == ["a", "c"]
+    assert "the schedule 'b' is not listed" in caplog.text
     assert delivery.schedules.delete("d") is True
     assert delivery.schedules.pause("b") is True
     for refused in (lambda: delivery.schedules.resume("b"), lambda: delivery.schedules.get("b")):
@@ -720,7 +722,7 @@ def test_a_row_that_cannot_be_read_blocks_no_other(
         {"body": None},
         {"body": "text"},
         {"json": 1},
-        {"headers": {"x": object()}},
+        {"headers": {"x": ...}},
         {"headers": 5},
         {"properties": {"unknown": 1}},
         {"starts": datetime(2027, 1, 1)},  # noqa: DTZ001 - it has no time zone

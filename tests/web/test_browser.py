@@ -51,7 +51,18 @@ PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "web-destinations": ("/destinations", {"viewport": {"width": 1280, "height": 640}}),
 }
 ORDER = b'{"order": 40001, "customer": "Ada Lovelace", "lines": [{"sku": "A-7", "n": 2}]}'
-SCREENS = ("/", "/messages", "/history", "/loads", "/bulk", "/errors", "/destinations", "/cascade", "/changes")
+SCREENS = (
+    "/",
+    "/messages",
+    "/history",
+    "/loads",
+    "/schedules",
+    "/bulk",
+    "/errors",
+    "/destinations",
+    "/cascade",
+    "/changes",
+)
 
 
 class Shop:

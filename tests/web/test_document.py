@@ -22,6 +22,11 @@ def test_the_commands_run_and_curl_reaches_the_api(tmp_path: Path) -> None:
     assert any(each.get("body") == "pay me" for each in answers)
     assert [each["message_id"] for each in answers[2]["messages"]] == ["invoice-7"]
     assert [each["action"] for each in answers[-1]["changes"]][-1] == "reschedule"
+    assert {"name": "reports/weekly", "result": "created"} in answers
+    (previewed,) = (each for each in answers if "zone" in each)
+    assert [each["local"][10:19] for each in previewed["times"]] == ["T09:00:00"] * 5
+    (listed,) = (each["schedules"] for each in answers if "schedules" in each)
+    assert [(each["name"], each["skipped"]) for each in listed] == [("reports/weekly", 1)]
     (life,) = (each for each in answers if "waiting" in each and "history" in each)
     assert [each["action"] for each in life["changes"]] == ["cancel", "reschedule"]
     assert any("history" in each and each["next"] is None for each in answers if "next" in each)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from celery.app.task import Context
 from celery.utils import uuid
@@ -27,6 +27,9 @@ from delaystore.integrations.celery._wire import TaskDue, routed
 from delaystore.message import DelayedMessage
 from delaystore.stores.abc import ManagementOutcome
 from delaystore.stores.records import Way
+
+if TYPE_CHECKING:
+    from delaystore.schedules import Schedule, ScheduleChanges
 
 logger = logging.getLogger("delaystore.integrations.celery")
 
@@ -118,6 +121,8 @@ THRESHOLD: Final = 60.0
 """Seconds: a task that is due within them is left to Celery by default."""
 _OF_TASK: Final = "delayed_threshold"
 _OF_APP: Final = "delayed_tasks"
+BEAT: Final = "celery/"
+"""The beginning of the names of schedules that come from `beat_schedule`."""
 
 
 class DelayedTasks:
@@ -208,6 +213,59 @@ class DelayedTasks:
         found = task or self.app._tasks.get(name)
         own = getattr(found, _OF_TASK, self._threshold)
         return seconds(own, _OF_TASK)
+
+    def beat_schedule(self, prefix: str = BEAT) -> "list[Schedule]":
+        """Convert the app's `beat_schedule`, with the entry that beat adds for the result backend.
+
+        Args:
+            prefix: The beginning of the schedules' names, before the names of the entries.
+
+        Returns:
+            A schedule for each entry.
+
+        Raises:
+            InvalidScheduleError: An entry cannot be a schedule; the message names it.
+            ConfigurationError: The app uses `task_protocol=1` or `task_always_eager`.
+
+        """
+        from delaystore.integrations.celery._beat import beat_entries  # Celery's beat, which few processes need
+
+        return [entry.schedule for entry in beat_entries(self.app, prefix)]
+
+    def put_beat_schedule(self, prefix: str = BEAT, *, dry_run: bool = False) -> "ScheduleChanges":
+        """Make the schedules below a prefix those of the app's `beat_schedule`, in one transaction.
+
+        Call it when you deploy the app, and do not run beat any more. Schedules of entries that are gone are deleted.
+        The queues of the tasks are declared, if the broker is available.
+
+        Args:
+            prefix: The beginning of the schedules' names. Apps that share a store need different ones.
+            dry_run: Change nothing.
+
+        Returns:
+            The names of schedules that were changed, or with `dry_run` would be changed.
+
+        Raises:
+            InvalidScheduleError: An entry cannot be a schedule; the message names it. Nothing was changed.
+            ConfigurationError: The app uses `task_protocol=1` or `task_always_eager`, or the store has no schedules.
+            StoreError: The store fails.
+
+        Example:
+            ```python
+            app.conf.beat_schedule = {"report": {"task": "report", "schedule": crontab(hour=9, minute=0)}}
+            app.delayed_tasks.put_beat_schedule()
+            ```
+
+        """
+        from delaystore.integrations.celery._beat import beat_entries  # as above
+
+        entries = list(beat_entries(self.app, prefix))
+        schedules = self.delivery.schedules_as(Way.CELERY)
+        changes = schedules.put_all([entry.schedule for entry in entries], prefix=prefix, dry_run=dry_run)
+        if not dry_run:
+            with self._acquired(None, None) as producer:
+                self._declarations.declare(producer, [queue for entry in entries for queue in entry.declare])
+        return changes
 
     def _send_task(
         self,

@@ -36,8 +36,11 @@ class Envelope:
     properties: Mapping[str, Any]
 
 
-def envelope(producer: Any, body: Any, due: datetime, seconds_left: float, **options: Any) -> Envelope:
-    """The message of `producer.publish(body, **options)`, without the eta, as it must arrive at `due`."""
+def envelope(producer: Any, body: Any, due: datetime | None, seconds_left: float, **options: Any) -> Envelope:
+    """The message of `producer.publish(body, **options)`, without the eta, as it must arrive at `due`.
+
+    None: at any time, as a task without an eta.
+    """
     fields = {name: value for name, value in options.items() if name not in _NOT_FOR_BROKERS}
     headers = dict(fields.pop("headers", None) or {})
     exchange, mode = producer._delivery_details(
@@ -113,14 +116,14 @@ def time_after(due: datetime, headers: Mapping[str, Any]) -> timedelta | None:
     return late if late > timedelta(0) else None
 
 
-def without_eta(headers: Mapping[str, Any], due: datetime) -> dict[str, Any]:
+def without_eta(headers: Mapping[str, Any], due: datetime | None) -> dict[str, Any]:
     """`headers` for a worker that runs the task as soon as it gets it; time limits are whole seconds, rounded up.
 
     Raises UnsupportedMessageError for a header that the store's transport could not write.
     """
     limits = [limit if limit is None else ceil(limit) for limit in headers.get("timelimit") or ()]
     limited = {**headers, "timelimit": limits} if limits else headers
-    return {**plain(limited), "eta": None, DUE: due.isoformat()}
+    return {**plain(limited), "eta": None, **({} if due is None else {DUE: due.isoformat()})}
 
 
 def kept_properties(properties: Mapping[str, Any]) -> dict[str, Any]:

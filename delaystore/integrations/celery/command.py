@@ -1,4 +1,4 @@
-"""`celery -A APP delaystore drain`, by the entry point group `celery.commands`."""
+"""`celery -A APP delaystore drain` and `... put-schedules`, by the entry point group `celery.commands`."""
 
 import json
 import signal
@@ -15,6 +15,7 @@ from delaystore.errors import DelaystoreError
 
 if TYPE_CHECKING:
     from delaystore.integrations.celery._draining import Drained
+    from delaystore.schedules import ScheduleChanges
 
 INTERRUPTED: Final = 128 + signal.SIGINT
 EACH: Final = 100
@@ -66,6 +67,34 @@ def drain_command(
     click.echo(json.dumps(asdict(drained)) if as_json else _sentence(drained, queue, dry_run=dry_run))
     if drained.stopped:
         context.exit(INTERRUPTED)
+
+
+@delaystore.command("put-schedules")
+@click.option("--prefix", default="celery/", show_default=True, help="The beginning of the schedules' names.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be changed.")
+@click.option("--json", "as_json", is_flag=True, help="Print the changes as JSON.")
+@click.pass_context
+def put_schedules_command(context: click.Context, prefix: str, dry_run: bool, as_json: bool) -> None:
+    """Put the app's beat_schedule into the store as recurring schedules.
+
+    Run it when you deploy the app, in place of beat. Schedules of entries that are gone are deleted.
+    """
+    from delaystore.integrations.celery._tasks import DelayedTasks  # as above
+
+    try:
+        app = context.obj.app
+        app.loader.import_default_modules()  # one of them may make the DelayedTasks
+        changes = DelayedTasks.of(app).put_beat_schedule(prefix, dry_run=dry_run)
+    except DelaystoreError as error:
+        raise click.ClickException(str(error).replace("\n", " ")) from None
+    click.echo(json.dumps(changes.as_dict()) if as_json else _changes_text(changes, dry_run=dry_run))
+
+
+def _changes_text(changes: "ScheduleChanges", *, dry_run: bool) -> str:
+    would = "would be " if dry_run else ""
+    kinds = {"created": changes.created, "changed": changes.changed, "deleted": changes.deleted}
+    lines = [f"{would}{kind}: {name}" for kind, names in kinds.items() for name in names]
+    return "\n".join([*lines, f"unchanged: {changes.unchanged:,}"])
 
 
 def _show(seen: int, total: int) -> None:

@@ -22,11 +22,20 @@ _LONGEST_NAME: Final = 1000
 """Characters of a module's or a class's name."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Foreign:
-    """An object of a pickle besides plain data. `name`: its class or function, such as `datetime.datetime`."""
+    """An object of a pickle besides plain data.
+
+    Attributes:
+        name: Its class or function, such as `datetime.datetime`.
+        arguments: The arguments with which the pickle would call that.
+        state: The state that the pickle would set in it, mostly a dict of its attributes.
+
+    """
 
     name: str
+    arguments: tuple[Any, ...] = ()
+    state: Any = None
 
 
 def read_pickle(data: bytes) -> Any:
@@ -110,11 +119,17 @@ class _Machine:
         if not isinstance(self.stack[-1], Foreign):
             self.stack[-1].update(_pairs(values))
 
-    def foreign(self, *parts: Any) -> None:
+    def foreign(self, *parts: Any, arguments: Any = ()) -> None:
         """Push the object with the name of these parts, which may be anything in a pickle."""
         if not all(isinstance(part, str) and len(part) <= _LONGEST_NAME for part in parts):
             raise InvalidMessageError("it is a pickle with a name that is no name")
-        self.push(Foreign(".".join(parts)))
+        self.push(Foreign(".".join(parts), arguments if isinstance(arguments, tuple) else ()))
+
+    def build(self, _: Any) -> None:
+        """Set the state of the object below it."""
+        state = self.stack.pop()
+        if self.stack and isinstance(self.stack[-1], Foreign):
+            self.stack[-1].state = state
 
     def call(self, count: int) -> None:
         """Call a function, or make an object of a class, with this number of values after it: a Foreign of its name."""
@@ -122,7 +137,7 @@ class _Machine:
         name: str = called.name
         if name.endswith("._reconstructor"):  # protocols 0 and 1: of the class that comes first among its arguments
             name = arguments[0][0].name
-        self.foreign(name)
+        self.foreign(name, arguments=arguments[0])
 
     def make(self, name: str | None) -> None:
         """As `call`, of the items above the last mark; the class comes first there, unless it is named."""
@@ -203,7 +218,7 @@ _STEPS: Final[dict[str, Callable[[_Machine, Any], object]]] = {
     "REDUCE": lambda machine, _: machine.call(1),
     "NEWOBJ": lambda machine, _: machine.call(1),
     "NEWOBJ_EX": lambda machine, _: machine.call(2),
-    "BUILD": lambda machine, _: machine.pop(None),
+    "BUILD": _Machine.build,
     "OBJ": _Machine.make,
     "INST": lambda machine, name: machine.make(name.replace(" ", ".")),
 }

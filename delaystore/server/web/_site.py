@@ -14,6 +14,7 @@ from delaystore.delivery import DelayedDelivery, Sender
 from delaystore.errors import DelaystoreError
 from delaystore.message import new_message_id
 from delaystore.operations import Operations
+from delaystore.schedules import Schedules
 from delaystore.server.web.http import is_api
 from delaystore.server.web.pages import Pages
 from delaystore.server.web.store_calls import CachedOverview, Calls
@@ -204,6 +205,17 @@ class WebSite:
     async def run_within(self, request: Request, method: Callable[[Operations], AnswerT], seconds: float) -> AnswerT:
         """As `run`, for calls that may take `seconds` seconds."""
         return await self.calls(partial(method, self.operations(request)), seconds)
+
+    async def run_schedules(
+        self,
+        request: Request,
+        method: Callable[Concatenate[Schedules, P], AnswerT],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> AnswerT:
+        """As `run`, with a method of Schedules."""
+        schedules = self.delivery.schedules_as(_way_of(request), user_of(request).name or None)
+        return await self.calls(partial(method, schedules, *arguments, **named))
 
     def stop(self) -> None:
         """End streams of events, and background jobs after their present step; log unfinished ones."""

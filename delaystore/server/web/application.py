@@ -23,7 +23,7 @@ from delaystore.server.web.api.document import CALLS
 from delaystore.server.web.errors import answer_error, answer_fault, answer_refusal
 from delaystore.server.web.http import API, STATIC, Hardening, Signer, href
 from delaystore.server.web.pages import Pages, Screen
-from delaystore.server.web.screens import bulk, destinations, errors, loads, messages, overview
+from delaystore.server.web.screens import bulk, destinations, errors, loads, messages, overview, schedules
 from delaystore.server.web.store_calls import CachedOverview
 from delaystore.server.web.users import TOKENS_VARIABLE, accounts_from_environment, accounts_of, tokens_of
 
@@ -34,6 +34,7 @@ SCREENS: Final = (
     Screen("History", "/history"),
     Screen("Bulk", "/bulk"),
     Screen("Loads", "/loads"),
+    Screen("Schedules", "/schedules"),
     Screen("Errors", "/errors"),
     Screen("Destinations", "/destinations"),
     Screen("Changes", "/changes"),
@@ -54,6 +55,10 @@ LOOKS: Final = (
     ("/destinations", destinations.listed),
     ("/loads", loads.listed),
     ("/load", loads.one),
+    ("/schedules", schedules.listed),
+    ("/schedule", schedules.one),
+    ("/schedules/edit", schedules.edit),
+    ("/schedules/preview", schedules.preview),
     ("/cascade", overview.show_cascade),
     ("/changes", overview.show_changes),
     ("/job", overview.show_job),
@@ -73,6 +78,12 @@ CHANGES: Final = (
     ("/loads/cancel", loads.cancel),
     ("/loads/pause", loads.pause),
     ("/loads/resume", loads.resume),
+    ("/schedules/put", schedules.put),
+    ("/schedules/pause", schedules.pause),
+    ("/schedules/resume", schedules.resume),
+    ("/schedules/skip", schedules.skip),
+    ("/schedules/trigger", schedules.trigger),
+    ("/schedules/delete", schedules.delete),
 )
 
 

@@ -21,6 +21,7 @@ from delaystore.errors import (
     StoreUnavailableError,
     TransportError,
     UnknownLoadError,
+    UnknownScheduleError,
 )
 from delaystore.server.web._site import TooManyJobsError, pages_of
 from delaystore.server.web.http import HEADERS, NOT_KEPT, is_api
@@ -61,6 +62,7 @@ _STATUS: Final = (
     (StoreError, 503),
     (TransportError, 503),
     (UnknownLoadError, 404),
+    (UnknownScheduleError, 404),
     (ConfigurationError, 400),
 )
 _LATER: Final = (429, 503)

@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 from delaystore.message import are_same_time, unmarked
 from delaystore.stores.abc import Count
 from delaystore.text import counted, duration_text, hex_dump, parse_json, roughly
+from delaystore.text import zone as zone_of
 
 NOTHING: Final = "\N{EN DASH}"
 """In place of an unknown value."""
@@ -82,6 +83,11 @@ def _with_breaks(word: str) -> Markup:
     return Markup("<wbr>").join(parts)
 
 
+def in_zone(value: datetime, zone: str) -> str:
+    """`Mon 2026-12-07 09:00:00 CET`: a time by the clocks of a time zone."""
+    return f"{value.astimezone(zone_of(zone)):%a %Y-%m-%d %H:%M:%S %Z}"
+
+
 def field_time(value: datetime | None) -> str:
     """For a field of the type datetime-local."""
     return "" if value is None else f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
@@ -143,6 +149,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "utc": utc,
     "breakable": breakable,
     "from_now": from_now,
+    "in_zone": in_zone,
     "field_time": field_time,
     "due_time": unmarked,
     "value_text": value_text,

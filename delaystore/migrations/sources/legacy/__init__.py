@@ -13,6 +13,7 @@ from delaystore.migrations.records.nservicebus import ADDRESSES
 from delaystore.migrations.sources._sql.source import SqlSource, url_parameter
 from delaystore.migrations.sources._sql.tables import TableLayout
 from delaystore.migrations.sources.legacy._apscheduler import ApschedulerLayout
+from delaystore.migrations.sources.legacy._recurring import ApschedulerSource, MovedSchedules
 from delaystore.migrations.sources.legacy.nservicebus import (
     BYTE_ORDERS,
     FoldedNHibernateLayout,
@@ -26,6 +27,8 @@ from delaystore.stores.sql.urls import database_url
 
 __all__ = [
     "ApschedulerLayout",
+    "ApschedulerSource",
+    "MovedSchedules",
     "MsmqSqlLayout",
     "NHibernateLayout",
     "NServiceBusSqlLayout",
@@ -47,7 +50,8 @@ def open_legacy_source(kind: str, url: str) -> SqlSource:
     """
     with configuration_errors():
         parsed = database_url(url)
-    return SqlSource(parsed.difference_update_query(_OWN), legacy_layout(kind, parsed))
+    source = ApschedulerSource if kind == "apscheduler" else SqlSource
+    return source(parsed.difference_update_query(_OWN), legacy_layout(kind, parsed))
 
 
 def legacy_layout(kind: str, url: URL) -> TableLayout:

@@ -1,7 +1,8 @@
 """APScheduler's table of jobs (3.x, SQLAlchemyJobStore): `apscheduler_jobs` with id, next_run_time, job_state.
 
-A job with a date trigger becomes a message whose body names the function and its arguments. job_state is a pickle, and
-is read as data: see `records.pickles`. The jobs are those of one program; which endpoint's, the caller says.
+A job with a date trigger becomes a message whose body names the function and its arguments; `_recurring.py` has the
+other jobs. job_state is a pickle, and is read as data: see `records.pickles`. The jobs are those of one program; which
+endpoint's, the caller says.
 """
 
 import json
@@ -21,8 +22,8 @@ from delaystore.migrations.sources._sql.tables import EpochSeconds, RecurringErr
 from delaystore.migrations.sources.legacy.nservicebus import NamedTablesLayout
 
 TABLE: Final = "apscheduler_jobs"
-_DATE: Final = "apscheduler.triggers.date.DateTrigger"
-_PROPERTIES: Final = {"content_type": "application/json"}
+DATE: Final = "apscheduler.triggers.date.DateTrigger"
+PROPERTIES: Final = {"content_type": "application/json"}
 _LARGEST: Final = 16 * 2**20
 """Bytes of a body, as many as RabbitMQ takes; a small pickle can name one long text many times."""
 _MOST_VALUES: Final = 1_000_000
@@ -76,7 +77,7 @@ class ApschedulerLayout(NamedTablesLayout):
             destination=destination,
             due_time=due_time,
             body=_body(row["job_state"]),
-            properties=_PROPERTIES,
+            properties=PROPERTIES,
         )
 
     @override
@@ -91,6 +92,15 @@ class ApschedulerLayout(NamedTablesLayout):
 
 def _body(state: Any) -> bytes:
     """The body for a job_state; raises InvalidMessageError saying why it cannot be a message."""
+    job, trigger = read_job(state)
+    if trigger.name != DATE:
+        found = trigger.name.rpartition(".")[2]
+        raise RecurringError(f"it recurs, by {found}; `delaystore migrate schedules` makes it a schedule")
+    return body_of(job)
+
+
+def read_job(state: Any) -> tuple[Mapping[str, Any], Foreign]:
+    """A job_state, and the trigger in it. Raises InvalidMessageError for one that is no job."""
     if not isinstance(state, bytes | bytearray | memoryview):
         raise InvalidMessageError(f"its job_state is of the type {type(state).__name__}, not bytes")
     try:
@@ -100,11 +110,13 @@ def _body(state: Any) -> bytes:
     if not isinstance(job, dict) or not isinstance(job.get("func"), str):
         raise InvalidMessageError("its job_state is no job of APScheduler 3")
     trigger = job.get("trigger")
-    if not isinstance(trigger, Foreign) or trigger.name != _DATE:
-        if not isinstance(trigger, Foreign):
-            raise InvalidMessageError("its job_state has no trigger")
-        found = trigger.name.rpartition(".")[2]
-        raise RecurringError(f"it has the trigger {found}; only date triggers run once, as a message does")
+    if not isinstance(trigger, Foreign):
+        raise InvalidMessageError("its job_state has no trigger")
+    return job, trigger
+
+
+def body_of(job: Mapping[str, Any]) -> bytes:
+    """The body that names a job's function and its arguments. Raises InvalidMessageError where JSON cannot."""
     call = {"func": job["func"], "args": job.get("args", ()), "kwargs": job.get("kwargs", {})}
     _check_plain(call)
     try:

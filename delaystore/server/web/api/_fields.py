@@ -28,6 +28,7 @@ from delaystore.operations.json_requests import (
     read_fields,
     time_in,
 )
+from delaystore.schedules import CatchUp, IfWaiting
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.forms import body_of
 from delaystore.server.web.http import API
@@ -38,8 +39,12 @@ LARGEST: Final = 16 * 1024 * 1024
 FilterT = TypeVar("FilterT")
 
 
+def _named(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
 def _filter(name: str) -> Any:
-    return msgspec.Meta(extra_json_schema={"$ref": f"#/components/schemas/{name}"})
+    return msgspec.Meta(extra_json_schema=_named(name))
 
 
 def _one_of(*names: str) -> Any:
@@ -174,6 +179,56 @@ class Replay(Discard, frozen=True, kw_only=True):
     to: str | None = None
 
 
+class NewSchedule(RequestFields, frozen=True, kw_only=True):
+    """The definition of a schedule: one of `cron` and `every`; one of `body`, `body_base64` and `json`."""
+
+    destination: str
+    body: str | None = None
+    body_base64: str | None = None
+    json: Any = None
+    cron: str | None = None
+    every: DelayField | None = None
+    at: str | None = None
+    zone: str | None = None
+    both_days: bool | None = None
+    headers: dict[str, Any] | None = None
+    properties: dict[str, Any] | None = None
+    starts: TimeField | None = None
+    ends: TimeField | None = None
+    max_runs: int | None = None
+    catch_up: Annotated[str, _one_of(*CatchUp)] | None = None
+    max_late: DelayField | None = None
+    jitter: DelayField | None = None
+    if_waiting: Annotated[str, _one_of(*IfWaiting)] | None = None
+
+
+class NamedSchedule(NewSchedule, frozen=True, kw_only=True):
+    """The definition of a schedule, with its name."""
+
+    name: str
+
+
+class ApplySchedules(RequestFields, frozen=True, kw_only=True):
+    """All schedules whose names begin with `prefix`."""
+
+    prefix: str
+    schedules: Annotated[list[dict[str, Any]], msgspec.Meta(extra_json_schema={"items": _named("NamedSchedule")})]
+    dry_run: bool | None = None
+
+
+class Skip(RequestFields, frozen=True, kw_only=True):
+    """The time of an occurrence."""
+
+    at: TimeField
+
+
+class Backfill(RequestFields, frozen=True, kw_only=True):
+    """The first and the last time of occurrences."""
+
+    since: TimeField
+    until: TimeField
+
+
 async def fields_of(request: Request, kind: type[FieldsT]) -> FieldsT:
     """Return the JSON object in the body as `kind`. Raises Refusal: it is too large, or none, or has other fields."""
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -189,6 +244,12 @@ async def fields_of(request: Request, kind: type[FieldsT]) -> FieldsT:
         return read_fields(kind, given)
     except RequestFieldError as error:
         raise refusal(str(error), 422 if isinstance(error, NullFieldError) else 400) from None
+
+
+def ends_in_id(request: Request) -> bool:
+    """Whether the last part of the address is the end of an id, as its slash is encoded, and no word of a call."""
+    raw: bytes = request.scope.get("raw_path", b"")
+    return b"%2f" in raw.rpartition(b"/")[2].lower()
 
 
 def filter_in(given: Any, read: Callable[[Mapping[str, Any]], FilterT]) -> FilterT:

@@ -18,6 +18,7 @@ from delaystore.filters import ALL, MessageFilter
 from delaystore.message import FailedAttempt
 from delaystore.operations import error_queue, failed_message
 from delaystore.operations.changes import AuditKept
+from delaystore.schedules import PutResult, ScheduleChanges, ScheduleState
 from delaystore.stores import history, records
 
 NaturalNumber = Annotated[int, Meta(ge=0)]
@@ -207,6 +208,30 @@ Destinations = struct("Destinations", "All known destinations.", {"destinations"
 
 LoadAnswer = answer_of(records.Load)
 LoadsAnswer = struct("Loads", "The last loads.", {"loads": many(LoadAnswer)})
+
+
+ScheduleAnswer = answer_of(
+    ScheduleState,
+    "Schedule",
+    {
+        **dict.fromkeys(("name", "destination"), str),
+        **dict.fromkeys(("cron", "at", "zone", "catch_up", "if_waiting", "body_base64"), str | UnsetType),
+        **dict.fromkeys(("headers", "properties"), dict[str, Any] | UnsetType),
+        **dict.fromkeys(("starts", "ends"), datetime | UnsetType),
+        **dict.fromkeys(("every", "max_late", "jitter"), float | UnsetType),
+        "body": Text | UnsetType,
+        "max_runs": NaturalNumber | UnsetType,
+        "both_days": bool | UnsetType,
+    },
+    without=("schedule",),
+)
+SchedulesAnswer = struct("Schedules", "A page of schedules.", {"schedules": many(ScheduleAnswer), "next": str | None})
+ScheduleChangesAnswer = answer_of(ScheduleChanges)
+SchedulePut = struct("SchedulePut", "The result of a PUT.", {"name": str, "result": PutResult})
+ScheduleChanged = struct("ScheduleChanged", "Whether this call changed it.", {"name": str, "changed": bool})
+Backfilled = struct("Backfilled", "How many occurrences were made.", {"count": NaturalNumber})
+ScheduleTime = struct("ScheduleTime", "A time, also in the schedule's zone.", dict.fromkeys(("utc", "local"), datetime))
+ScheduleTimes = struct("ScheduleTimes", "Times of a schedule.", {"zone": str, "times": many(ScheduleTime)})
 
 
 class Limited(msgspec.Struct):

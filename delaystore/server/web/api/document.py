@@ -9,12 +9,15 @@ from starlette.responses import JSONResponse, Response
 
 from delaystore import __version__
 from delaystore.operations.json_requests import RequestFields
-from delaystore.server.web.api import bulk, destinations, errors, loads, messages, state
+from delaystore.server.web.api import bulk, destinations, errors, loads, messages, schedules, state
 from delaystore.server.web.api._fields import ApiCall
 from delaystore.server.web.api.answers import ErrorFilterRequest, FilterRequest, ProblemAnswer
 from delaystore.server.web.http import API, href
 
-CALLS: Final = (*messages.CALLS, *bulk.CALLS, *destinations.CALLS, *loads.CALLS, *errors.CALLS, *state.CALLS)
+CALLS: Final = (
+    *(*messages.CALLS, *bulk.CALLS, *destinations.CALLS, *loads.CALLS),
+    *(*schedules.CALLS, *errors.CALLS, *state.CALLS),
+)
 _ABOUT: Final = (
     "Send, list and change waiting messages. Programs authenticate by a token, Authorization: Bearer TOKEN, or by a "
     "user's name and password. Times are in ISO 8601 with an offset; answers are in UTC."

@@ -12,7 +12,7 @@ from delaystore.operations import Operations
 from delaystore.operations.json_requests import delay_in
 from delaystore.server.web._site import site_of
 from delaystore.server.web.api import answers
-from delaystore.server.web.api._fields import FLAG, TEXT, TIME, ApiCall, NewDueTime, NewMessage, fields_of
+from delaystore.server.web.api._fields import FLAG, TEXT, TIME, ApiCall, NewDueTime, NewMessage, ends_in_id, fields_of
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.forms import (
     HISTORY,
@@ -84,7 +84,7 @@ async def get(request: Request) -> Response:
 
 async def life(request: Request) -> Response:
     """All that is known of one message, whether it waits or has left."""
-    if request.scope.get("raw_path", b"").lower().endswith(b"%2fhistory"):  # it is the end of the message's own id
+    if ends_in_id(request):
         request.path_params["message_id"] += "/history"
         return await get(request)
     message_id = request.path_params["message_id"]
@@ -121,9 +121,9 @@ async def reschedule(request: Request) -> Response:
     return _answer(message_id, await site_of(request).run(request, Operations.reschedule_one, message_id, **when))
 
 
-def limit_of(query: Fields, default: int) -> int:
+def limit_of(query: Fields, default: int, name: str = "limit") -> int:
     """How many are wanted, at most. Raises InvalidMessageError."""
-    return whole_number(id_of(query, "limit") if "limit" in query else str(default), "the limit", 1, _MOST)
+    return whole_number(id_of(query, name) if name in query else str(default), f"the {name}", 1, _MOST)
 
 
 def _document(message: DelayedMessage, *, with_body: bool) -> dict[str, Any]:

@@ -96,6 +96,30 @@ function localTimes(target) {
   }
 }
 
+/** The next runs of a schedule as its form is typed, or why there are none. */
+function preview(form) {
+  const target = form.querySelector("#runs");
+  let timer = null;
+  let last = 0;
+  const ask = async () => {
+    const number = ++last;
+    const fields = new URLSearchParams();
+    for (const each of form.querySelectorAll("[data-rule] input")) {
+      if (each.type !== "checkbox" || each.checked) fields.set(each.name, each.value);
+    }
+    try {
+      const answer = await fetch(`${form.dataset.preview}?${fields}`, { credentials: "same-origin" });
+      if (answer.ok && number === last) replace(target, await answer.text());
+    } catch {
+      // the server is away for a moment
+    }
+  };
+  form.querySelector("[data-rule]").addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(ask, 200);
+  });
+}
+
 /** A form is sent once, however often its button is pressed. */
 document.addEventListener("submit", (event) => {
   if (event.target.dataset.sent) event.preventDefault();
@@ -125,4 +149,5 @@ if (!isUtc) {
 localTimes(document);
 const live = document.querySelector("[data-events]");
 if (live) follow(live);
+for (const form of document.querySelectorAll("[data-preview]")) preview(form);
 refresh(document.querySelector("main"));
