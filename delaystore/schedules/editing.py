@@ -105,7 +105,7 @@ class Editing:
         added = [self._row(each) for each in new]
         if not self.rows.add(added):
             return None
-        former = self._caught_up([known[each.name] for each in changed])
+        former = self.caught_up([known[each.name] for each in changed])
         rewritten = [self._rewritten(former[each.name], each) for each in changed]
         self.rows.write(rewritten)
         self._make([*added, *rewritten])
@@ -165,6 +165,17 @@ class Editing:
         if change is not None and names:
             self.rows.transaction.note_changes([change.of_schedule(self.now, name, detail) for name in names])
 
+    def caught_up(self, known: Sequence[StoredSchedule]) -> Mapping[str, StoredSchedule]:
+        """Locked rows by name, after missed occurrences of their present definition are made."""
+        late = [each for each in known if each.look_at and each.next_due and each.next_due <= self.now]
+        done = {each.name: each for each in known if each not in late}
+        while late:
+            advanced, messages = occurrences(self.rows, late, self.now)
+            store_new(self.rows, messages)
+            done |= {each.name: each for each in advanced}
+            late = late[len(advanced) :]
+        return done
+
     def _rewritten(self, row: StoredSchedule, schedule: Schedule) -> StoredSchedule:
         """The row with another definition.
 
@@ -188,17 +199,6 @@ class Editing:
             next_due=None if ended else new.next_due,
             look_at=None if ended or row.paused else new.look_at,
         )
-
-    def _caught_up(self, known: Sequence[StoredSchedule]) -> Mapping[str, StoredSchedule]:
-        """Locked rows by name, after missed occurrences of their present definition are made."""
-        late = [each for each in known if each.look_at and each.next_due and each.next_due <= self.now]
-        done = {each.name: each for each in known if each not in late}
-        while late:
-            advanced, messages = occurrences(self.rows, late, self.now)
-            store_new(self.rows, messages)
-            done |= {each.name: each for each in advanced}
-            late = late[len(advanced) :]
-        return done
 
     def _make(self, changed: Sequence[StoredSchedule]) -> None:
         """Make the next occurrences of rows, which are written and locked."""

@@ -204,7 +204,7 @@ class Schedules:
             row = edit.locked(name)
             if row.paused:
                 return False
-            row, _ = edit.without_occurrences(row, due=False)
+            row, _ = edit.without_occurrences(edit.caught_up([row])[name], due=False)
             edit.write(replace(row, paused=True, look_at=None))
             edit.note(ChangeAction.PAUSE, name)
         return True

@@ -481,6 +481,15 @@ def test_an_edit_after_an_outage_loses_no_missed_occurrence(
     assert nominal(delivery.dispatch_for(minutes=40)) == [NOON + 3 * HOUR]
 
 
+def test_a_pause_after_an_outage_loses_no_missed_occurrence(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", every=HOUR, **TO_BILLING)
+    delivery.clock.advance(hours=2.5)
+    assert delivery.schedules.pause("a") is True
+    assert nominal(delivery.dispatch_due()) == [NOON + 2 * HOUR]
+    assert counts(delivery, "a")[:2] == (1, 1)
+    assert delivery.dispatch_for(hours=3) == []
+
+
 def test_an_occurrence_expires_when_it_is_late(delivery: TestDelivery) -> None:
     delivery.schedules.put("a", every=HOUR, max_late="5m", **TO_BILLING)
     delivery.dispatch_for(minutes=59)
