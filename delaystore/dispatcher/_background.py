@@ -240,9 +240,11 @@ class ScheduleThread:
         while not (self._has_zones or self.ticker.ended):
             with self._rows(store, "looking at the time zones of schedules") as rows:
                 self._has_zones = not recompute_zones(rows)
+        seconds = SCHEDULES_EVERY
         while not self.ticker.ended:
             with self._rows(store, "asking for the next schedule") as rows:
                 first, now = rows.next_look(), rows.transaction.now()
+            seconds = SCHEDULES_EVERY if first is None else (first - now).total_seconds()
             if first is None or first > now:
                 break
             with self._rows(store, "making occurrences of schedules") as rows:
@@ -252,7 +254,6 @@ class ScheduleThread:
             if not made.rows:
                 break  # others make them
             time.sleep(STEP_PAUSE)
-        seconds = SCHEDULES_EVERY if first is None else (first - now).total_seconds()
         return min(max(seconds, SHORTEST_LOOK), SCHEDULES_EVERY)
 
     @contextmanager

@@ -98,16 +98,28 @@ def asked(
     shown = ""
     while question not in shown:
         shown += os.read(ours, 10_000).decode()
-    if answer is None:
-        process.send_signal(signal.SIGINT)
-    else:
-        os.write(ours, answer)
-    code = process.wait(PATIENCE)
+    try:
+        if answer is None:
+            interrupt(process)
+        else:
+            os.write(ours, answer)
+        code = process.wait(PATIENCE)
+    finally:
+        process.kill()
     with suppress(OSError):  # the end of a terminal that no process has open
         while more := os.read(ours, 10_000):
             shown += more.decode()
     os.close(ours)
     return code, shown
+
+
+def interrupt(process: subprocess.Popen[bytes]) -> None:
+    """SIGINT, again until the process ends: Python misses one that comes just before it begins to read a line."""
+    for _ in range(10):
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE / 10)
+            return
 
 
 def first_line_of(process: subprocess.Popen[str]) -> str:

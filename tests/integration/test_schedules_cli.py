@@ -284,7 +284,7 @@ PUT = ["put", "x", "--to", "billing"]
         ([*PUT, "--cron", "0 9 * * 8"], "cron '0 9 * * 8' has the wrong day-of-week '8'"),
         ([*PUT, "--cron", "0 0 30 2 *"], "the schedule 'x' is invalid: cron '0 0 30 2 *'"),
         ([*PUT, "--cron", "@daily", "--zone", "Mars"], "the time zone 'Mars' is unknown; write it as in Europe/Berlin"),
-        ([*PUT, "--every", "5m", "--at", "09:00"], "every is 5 minutes, which are no whole days"),
+        ([*PUT, "--every", "5m", "--at", "09:00"], "every is 5 minutes, and at needs whole days"),
         ([*PUT, "--every", "1d", "--at", "9 o'clock"], "at"),
         ([*PUT, "--every", "soon"], "every 'soon' is no duration"),
         ([*PUT, "--every", "0"], "every"),

@@ -57,7 +57,7 @@ def test_a_service_puts_the_schedules_of_its_file(sqlite_url: str, rabbitmq_url:
     with serving("--config", str(config)) as service:
         service.says(said("0 created, 0 changed, 0 deleted, 1 unchanged"))
         assert service.stop() == 0
-    assert "Traceback" not in "\n".join(service.lines)
+    assert not any("Traceback" in line for line in service.lines), "\n".join(service.lines)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,12 @@ import pytest
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import Dispatcher, _loop
+from delaystore.dispatcher._background import SCHEDULES_EVERY, ScheduleThread
+from delaystore.dispatcher._context import DispatchContext, WakeUp
 from delaystore.errors import StoreUnavailableError
 from delaystore.message import DelayedMessage
 from delaystore.settings import DelayedDeliverySettings
-from delaystore.stores import SqlDelayedMessageStore
+from delaystore.stores import InMemoryDelayedMessageStore, SqlDelayedMessageStore
 from delaystore.stores.abc import DelayedMessageStore, WakeUpCallback, WakeUpSubscription
 from delaystore.stores.records import AuditEntry
 from delaystore.transports.abc import Outcome
@@ -717,3 +719,12 @@ def test_it_deletes_the_audit_entries_that_are_older_than_the_retention(
         kept = delivery.operations.audit_kept()
     assert (kept.audit, kept.retention) == (["all"], 2 * day)
     assert str(kept) == "Noted are the changes of operators and programs; they are kept for 2d."
+
+
+def test_the_thread_of_schedules_may_be_ended_before_it_has_looked() -> None:
+    store = InMemoryDelayedMessageStore()
+    DelayedDelivery("sales", store).setup_infrastructure()
+    context = DispatchContext(store, ScriptedTransport(), settings())
+    thread = ScheduleThread(context, "sales", WakeUp())
+    thread.ticker.end()
+    assert thread.work() == SCHEDULES_EVERY
