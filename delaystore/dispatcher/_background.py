@@ -216,8 +216,6 @@ class ParkingThread:
 
 SCHEDULES_EVERY: Final = 1.0
 """Seconds between two looks at the schedules: another process may have put one."""
-SHORTEST_LOOK: Final = 0.05
-"""Seconds between two looks, while other dispatchers make occurrences."""
 
 
 class ScheduleThread:
@@ -252,9 +250,9 @@ class ScheduleThread:
             if made.earliest is not None:
                 self._wake.wake_up(made.earliest)
             if not made.rows:
-                break  # others make them
+                return SCHEDULES_EVERY  # others make them
             time.sleep(STEP_PAUSE)
-        return min(max(seconds, SHORTEST_LOOK), SCHEDULES_EVERY)
+        return min(seconds, SCHEDULES_EVERY)
 
     @contextmanager
     def _rows(self, store: StoreWithSchedules, purpose: str) -> Iterator[ScheduleRows]:

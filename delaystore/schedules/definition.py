@@ -17,7 +17,7 @@ from delaystore.message import NO_BODY, NOTHING, DelayedMessage, json_content, s
 from delaystore.schedules.rules import Rule, rule_of
 from delaystore.stores.documents import instant, plain
 from delaystore.stores.schedules import StoredSchedule, occurrence_id
-from delaystore.text import duration_text, parse_duration, parse_instant
+from delaystore.text import parse_duration, parse_instant
 
 MAX_NAME_BYTES: Final = 200
 """Bytes of a schedule's name in UTF-8: the ids of its occurrences are longer."""
@@ -310,7 +310,7 @@ class Schedule:
             "max_runs": self.max_runs,
             "catch_up": None if self.catch_up is CatchUp.LAST else self.catch_up.value,
             "max_late": _seconds(self.max_late),
-            "jitter": _seconds(self.jitter),
+            "jitter": _seconds(self.jitter or None),
             "if_waiting": None if self.if_waiting is IfWaiting.ALLOW else self.if_waiting.value,
         }
         return {name: value for name, value in known.items() if value is not None}
@@ -332,7 +332,7 @@ class Schedule:
         )
 
     def as_document(self) -> dict[str, Any]:
-        """The schedule as JSON; `of_document` makes it again."""
+        """The schedule as JSON; `of_document` makes it again, unless headers or properties are bytes or times."""
         document: dict[str, Any] = {"name": self.name, "destination": self.destination, **self.definition()}
         try:
             document["body"] = self.body.decode()
@@ -366,12 +366,16 @@ class Schedule:
         for text in ("cron", "zone", "body", "body_base64", "catch_up", "if_waiting"):
             if not isinstance(members.get(text), str | None):
                 raise InvalidScheduleError(f"the schedule {called!r} is invalid: {text} must be a text")
+        if not isinstance(members.get("both_days"), bool | None):
+            raise InvalidScheduleError(f"the schedule {called!r} is invalid: both_days must be true or false")
         body: str | None = members.pop("body", None)
         encoded: str | None = members.pop("body_base64", None)
         if body is not None and encoded is not None:
             raise InvalidScheduleError(f"the schedule {called!r} is invalid: give one of body and body_base64")
         try:
             content = b64decode(encoded, validate=True) if encoded is not None else body and body.encode()
+        except UnicodeEncodeError:
+            raise InvalidScheduleError(f"the schedule {called!r} is invalid: body cannot be written as UTF-8") from None
         except (Base64Error, ValueError):
             raise InvalidScheduleError(f"the schedule {called!r} is invalid: body_base64 is no base64") from None
         for bound in ("starts", "ends"):
@@ -410,6 +414,7 @@ def _options(definition: str) -> Mapping[str, Any]:
 
 
 _BOUNDS: Final = ("starts", "ends")
+_LONGEST: Final = timedelta(days=3650)
 _OF_RULE: Final = ("cron", "every", "at", "zone", "both_days")
 
 
@@ -441,9 +446,13 @@ def _count(given: int | None) -> int | None:
 def _duration(given: timedelta | float | str | None, name: str) -> timedelta | None:
     if given is None:
         return None
-    found = parse_duration(given, name) if isinstance(given, str) else span_of(given, name)
-    if found < timedelta(0) or found > timedelta(days=3650):
-        raise InvalidScheduleError(f"{name} must be a duration from 0 to ten years, not {duration_text(found)}")
+    try:
+        found = parse_duration(given, name) if isinstance(given, str) else span_of(given, name)
+    except OverflowError:
+        found = timedelta.max
+    if not timedelta(0) <= found <= _LONGEST or (name == "max_late" and not found):
+        least = "more than 0" if name == "max_late" else "0"
+        raise InvalidScheduleError(f"{name} must be a duration from {least} to ten years, not {given!s:.80}")
     return found
 
 
@@ -455,4 +464,4 @@ def _choice(kind: Any, given: str, name: str) -> Any:
 
 
 def _seconds(of: timedelta | None) -> float | None:
-    return of.total_seconds() if of else None
+    return None if of is None else of.total_seconds()

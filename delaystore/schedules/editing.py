@@ -3,16 +3,18 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from delaystore.errors import InvalidScheduleError, UnknownScheduleError
-from delaystore.schedules.definition import Schedule, check_name
-from delaystore.schedules.making import occurrences, store_new
+from delaystore.message import unmarked
+from delaystore.schedules.definition import BACKFILLED, Schedule, check_name
+from delaystore.schedules.making import made_lately, occurrences, store_new
 from delaystore.schedules.rules import zone_fingerprint
 from delaystore.stores.documents import plain
 from delaystore.stores.records import Change, ChangeAction
 from delaystore.stores.schedules import (
+    OCCURRENCES,
     ScheduleProgress,
     ScheduleRows,
     StoredSchedule,
@@ -20,7 +22,8 @@ from delaystore.stores.schedules import (
     occurrence_id,
 )
 
-_PAGE: Final = 1_000
+_DAY: Final = timedelta(days=1)
+_SECOND: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,24 +77,34 @@ class Editing:
         self._noted_by = None if noted is None else noted.by
         """Who removes occurrences, for the history; None: changes of this way are not noted."""
 
+    def lock(self, names: Collection[str]) -> Mapping[str, StoredSchedule]:
+        """Lock the rows of these names, then read the clock: a dispatcher may have had them until now."""
+        rows = self.rows.lock(names)
+        self.now = self.rows.transaction.now()
+        return rows
+
     def locked(self, name: str) -> StoredSchedule:
-        """Lock the row of a schedule. Raises UnknownScheduleError."""
-        row = self.rows.lock([check_name(name)]).get(name)
+        """Lock the row of a schedule, after its missed occurrences are made. Raises UnknownScheduleError."""
+        row = self.lock([check_name(name)]).get(name)
         if row is None:
             raise unknown(name)
-        return row
+        return self._caught_up([row])[name]
 
-    def put(self, wanted: Sequence[Schedule], prefix: str | None, *, dry_run: bool) -> ScheduleChanges | None:
+    def put(
+        self, wanted: Sequence[Schedule], prefix: str | None, *, dry_run: bool, version: int | None = None
+    ) -> ScheduleChanges | None:
         """Create and change schedules; delete others below a prefix, if one is given.
 
         Returns:
             The changes; None: another transaction has added one of the schedules meanwhile, and nothing is changed.
 
         """
-        below = () if prefix is None else _names(self.rows, prefix)
-        known = self.rows.lock({*below, *(each.name for each in wanted)})
+        below = () if prefix is None else self.rows.names(prefix)
+        known = self.lock({*below, *(each.name for each in wanted)})
+        if version is not None:
+            _check_version(known, wanted[0].name, version)
         new = [each.anchored(self.now) for each in wanted if each.name not in known]
-        edited = [_anchored_as(each, known[each.name]) for each in wanted if each.name in known]
+        edited = [_anchored_as(each, known[each.name], self.now) for each in wanted if each.name in known]
         changed = [each for each in edited if not _is_same(each, known[each.name])]
         deleted = sorted(known.keys() - {each.name for each in wanted})
         changes = ScheduleChanges(
@@ -105,18 +118,18 @@ class Editing:
         added = [self._row(each) for each in new]
         if not self.rows.add(added):
             return None
-        former = self.caught_up([known[each.name] for each in changed])
-        rewritten = [self._rewritten(former[each.name], each) for each in changed]
+        former = self._caught_up([known[each.name] for each in changed])
+        rewritten = self._rewritten(former, changed, prefix)
         self.rows.write(rewritten)
         self._make([*added, *rewritten])
         self.note(ChangeAction.PUT, *changes.created, *changes.changed)
-        self.delete(deleted)
+        self.delete([known[name] for name in deleted], prefix)
         return changes
 
-    def delete(self, names: Collection[str]) -> None:
-        """Delete locked rows with their waiting occurrences."""
-        for name in names:
-            self.remove(self.rows.occurrences(name))
+    def delete(self, rows: Sequence[StoredSchedule], prefix: str | None = None) -> None:
+        """Delete locked rows with their waiting occurrences. `prefix`: of all their names, if there are several."""
+        self.remove([message_id for ids in self._waiting(rows, prefix).values() for message_id in ids])
+        names = [row.name for row in rows]
         self.rows.delete(names)
         self.note(ChangeAction.DELETE, *names)
 
@@ -125,35 +138,25 @@ class Editing:
         self.rows.write([replace(row, changed=self.now, changed_by=self._actor.by)])
         self._make([row] if row.look_at == self.now else [])
 
-    def without_occurrences(
-        self, row: StoredSchedule, *, due: bool = True
-    ) -> tuple[StoredSchedule, Sequence[datetime]]:
-        """Delete the row's waiting occurrences that no dispatcher has claimed.
+    def without_future(self, row: StoredSchedule) -> StoredSchedule:
+        """The row without its occurrences that are not due yet: they are deleted unless a dispatcher has claimed one.
 
-        Args:
-            row: The row, locked.
-            due: Delete also occurrences that are due already.
-
-        Returns:
-            The row, which may make the deleted ones again if they are not due yet; and the nominal times of all deleted
-            ones. Occurrences that are claimed, or have left the store ahead of their time, count as made.
-
+        Occurrences that are claimed, or have left the store ahead of their time, count as made.
         """
-        progress = row.progress.at(self.now)
-        ids = {occurrence_id(row.name, each): each for each in progress.ahead}
-        for message_id in self.rows.occurrences(row.name):
-            nominal = nominal_time(message_id, row.name)
-            if nominal is not None and (due or nominal > self.now):
-                ids[message_id] = nominal
-        removed = {ids[each] for each in self.remove(list(ids))}
-        undone = sum(each > self.now for each in removed)
-        progress = replace(
-            progress,
-            ahead=tuple(each for each in progress.ahead if each not in removed),
-            made=progress.made - undone,
-            remaining=None if progress.remaining is None else progress.remaining + undone,
-        )
-        return replace(row, progress=progress), sorted(removed)
+        ids = self._waiting([row])[row.name]
+        due = {each.message_id: unmarked(each) for each in self.rows.messages(list(ids)).values()}
+        future = [each for each, nominal in ids.items() if max(nominal, due.get(each, nominal)) > self.now]
+        return self._undone(row, [ids[each] for each in self.remove(future)])
+
+    def next_due(self, row: StoredSchedule, schedule: Schedule) -> datetime | None:
+        """The next nominal time by the rule of `schedule`, after the last one that the row has made.
+
+        If the clock has stepped back, occurrences of the present time may be delivered already. Behind a day the clock
+        was evidently wrong before.
+        """
+        last = row.progress.last
+        is_back = last is not None and self.now < last < self.now + _DAY
+        return schedule.after(last if is_back and last is not None else self.now)
 
     def remove(self, message_ids: Sequence[str]) -> Collection[str]:
         """Delete occurrences that wait unclaimed; returns their ids."""
@@ -165,46 +168,99 @@ class Editing:
         if change is not None and names:
             self.rows.transaction.note_changes([change.of_schedule(self.now, name, detail) for name in names])
 
-    def caught_up(self, known: Sequence[StoredSchedule]) -> Mapping[str, StoredSchedule]:
-        """Locked rows by name, after missed occurrences of their present definition are made."""
+    def _caught_up(self, known: Sequence[StoredSchedule]) -> Mapping[str, StoredSchedule]:
+        """Locked rows by name, after missed occurrences of their present definition are made, and written."""
+        done = {each.name: each for each in known}
         late = [each for each in known if each.look_at and each.next_due and each.next_due <= self.now]
-        done = {each.name: each for each in known if each not in late}
         while late:
-            advanced, messages = occurrences(self.rows, late, self.now)
-            store_new(self.rows, messages)
+            advanced = self._make(late)
             done |= {each.name: each for each in advanced}
             late = late[len(advanced) :]
         return done
 
-    def _rewritten(self, row: StoredSchedule, schedule: Schedule) -> StoredSchedule:
-        """The row with another definition.
+    def _waiting(
+        self, rows: Sequence[StoredSchedule], prefix: str | None = None
+    ) -> Mapping[str, Mapping[str, datetime]]:
+        """By the name of a row, the nominal times of its waiting occurrences by id; some may be gone."""
+        if not rows:
+            return {}
+        found = {row.name: {occurrence_id(row.name, each): each for each in row.progress.ahead} for row in rows}
+        for message_id in self.rows.occurrences(f"{rows[0].name}/" if prefix is None else prefix):
+            name = message_id.removeprefix(OCCURRENCES).rpartition("/")[0]
+            nominal = nominal_time(message_id, name)
+            if nominal is not None and name in found:
+                found[name][message_id] = nominal
+        if self.rows.reads_older:
+            for row in rows:
+                found[row.name] |= {occurrence_id(row.name, each): each for each in made_lately(row, self.now)}
+        return found
 
-        Its waiting occurrences are deleted. Occurrences that were due already are made again with the new content.
+    def _undone(self, row: StoredSchedule, removed: Collection[datetime]) -> StoredSchedule:
+        """The row as if it had not made the occurrences of these nominal times."""
+        progress = row.progress.at(self.now)
+        progress = replace(
+            progress,
+            ahead=tuple(each for each in progress.ahead if each not in removed),
+            made=progress.made - len(removed),
+            remaining=None if progress.remaining is None else progress.remaining + len(removed),
+        )
+        return replace(row, progress=progress)
+
+    def _rewritten(
+        self, former: Mapping[str, StoredSchedule], changed: Sequence[Schedule], prefix: str | None
+    ) -> Sequence[StoredSchedule]:
+        """The rows with other definitions.
+
+        Their waiting occurrences are deleted. Occurrences whose nominal time has passed are made again with the new
+        content, due at the same time as before; the others if they are occurrences of the new rule.
         """
-        new = self._row(schedule)
-        row, removed = self.without_occurrences(row)
-        following = schedule.after(self.now)
-        late = [each for each in removed if each <= self.now]
-        store_new(self.rows, [schedule.message(each, following, due_time=self.now) for each in late])
-        remaining = row.progress.remaining
+        waiting = self._waiting([former[each.name] for each in changed], prefix)
+        passed = [each for ids in waiting.values() for each, nominal in ids.items() if nominal <= self.now]
+        old = self.rows.messages(passed)
+        removed = set(self.remove([each for ids in waiting.values() for each in ids]))
+        rows, again = [], []
+        for schedule in changed:
+            times = waiting[schedule.name]
+            gone = {each: nominal for each, nominal in times.items() if each in removed}
+            row = self._undone(former[schedule.name], [each for each in gone.values() if each > self.now])
+            row = self._defined(row, schedule)
+            rows.append(row)
+            again += [
+                schedule.message(
+                    nominal,
+                    row.next_due,
+                    due_time=unmarked(old[each]) if each in old else None,
+                    backfilled=each in old and old[each].headers.get(BACKFILLED) is True,
+                )
+                for each, nominal in gone.items()
+                if nominal <= self.now
+            ]
+        store_new(self.rows, again)
+        return rows
+
+    def _defined(self, row: StoredSchedule, schedule: Schedule) -> StoredSchedule:
+        """The row with another definition, to be looked at now."""
+        progress = row.progress
+        remaining = progress.remaining
         if schedule.max_runs != row.definition.get("max_runs"):
-            remaining = None if schedule.max_runs is None else max(0, schedule.max_runs - row.progress.made)
-        row = row.with_progress(remaining=remaining)
-        ended = remaining == 0
+            remaining = None if schedule.max_runs is None else max(0, schedule.max_runs - progress.made)
+        next_due = None if remaining == 0 else self.next_due(row, schedule)
+        skips = tuple(each for each in progress.skips if schedule.after(each - _SECOND) == each)
         return replace(
-            new,
+            self._row(schedule),
             paused=row.paused,
             version=row.version + 1,
-            progress=row.progress,
-            next_due=None if ended else new.next_due,
-            look_at=None if ended or row.paused else new.look_at,
+            progress=replace(progress, remaining=remaining, skips=skips),
+            next_due=next_due,
+            look_at=None if next_due is None or row.paused else self.now,
         )
 
-    def _make(self, changed: Sequence[StoredSchedule]) -> None:
-        """Make the next occurrences of rows, which are written and locked."""
+    def _make(self, changed: Sequence[StoredSchedule]) -> Sequence[StoredSchedule]:
+        """Make the next occurrences of rows, which are locked and stored; returns these as they are written then."""
         advanced, messages = occurrences(self.rows, [each for each in changed if each.look_at], self.now)
         self.rows.advance(advanced)
         store_new(self.rows, messages)
+        return advanced
 
     def _row(self, schedule: Schedule) -> StoredSchedule:
         """The row of a new schedule, which has made nothing yet. It is to be looked at now."""
@@ -223,6 +279,14 @@ class Editing:
             progress=ScheduleProgress(remaining=schedule.max_runs),
             changed=self.now,
             changed_by=self._actor.by,
+        )
+
+
+def _check_version(known: Mapping[str, StoredSchedule], name: str, version: int) -> None:
+    found = known[name].version if name in known else 0
+    if found != version:
+        raise InvalidScheduleError(
+            f"the schedule {name!r} was not changed, because another user has changed it meanwhile; look at it again"
         )
 
 
@@ -246,19 +310,10 @@ def unknown(name: str) -> UnknownScheduleError:
     return UnknownScheduleError(f"there is no schedule {name!r:.80}; `delaystore schedules list` shows them")
 
 
-def _names(rows: ScheduleRows, prefix: str) -> Sequence[str]:
-    """The names of all schedules below a prefix."""
-    names: list[str] = []
-    while page := rows.list(prefix, after=names[-1] if names else None, limit=_PAGE):
-        names += [each.name for each in page]
-    return names
-
-
-def _anchored_as(schedule: Schedule, row: StoredSchedule) -> Schedule:
-    """`schedule`, whose interval counts from the beginning that the row has, if it names none."""
+def _anchored_as(schedule: Schedule, row: StoredSchedule, now: datetime) -> Schedule:
+    """`schedule`, whose interval counts from the beginning that the row has, or from `now`, if it names none."""
     known = row.definition.get("starts")
-    starts = row.changed if known is None else datetime.fromisoformat(known)
-    return schedule.anchored(starts)
+    return schedule.anchored(now if known is None else datetime.fromisoformat(known))
 
 
 def _is_same(schedule: Schedule, row: StoredSchedule) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from delaystore.errors import DelaystoreError
+from delaystore.errors import DelaystoreError, InvalidScheduleError
 from delaystore.message import DelayedMessage
 from delaystore.schedules.definition import MOST_LATE, CatchUp, IfWaiting, Schedule
 from delaystore.schedules.rules import zone_fingerprint
@@ -147,17 +147,18 @@ class _Making:
         if longest is None and schedule.catch_up is CatchUp.NONE:
             longest = MOST_LATE
         if longest is not None:
-            after = max(before, now - longest - timedelta(microseconds=1))
-        chosen = _newest(schedule, after, now, most)
-        skipped = sum(before < each <= now and each not in chosen for each in self._skips)
+            after = max(before, now - longest - schedule.jitter - timedelta(microseconds=1))
+        chosen = _newest(schedule, after, now, most, self._skips)
+        if longest is not None:
+            chosen = [each for each in chosen if schedule.due_time(each) + longest >= now]
+        skipped = sum(before < each <= now for each in self._skips)
         self._missed += max(0, schedule.count_between(before, now, MOST_COUNTED) - len(chosen) - skipped)
         for nominal in chosen:
             if self._is_blocked(nominal):
                 self._overlapped += 1
             else:
                 self._make(nominal, schedule.after(nominal))
-        last = schedule.last_between(before, now)
-        return schedule.after(last or now)
+        return schedule.after(now)
 
     def _make(self, nominal: datetime, following: datetime | None) -> datetime | None:
         """Make one occurrence, unless it is to be skipped, or was made, or there are enough; returns `following`."""
@@ -183,23 +184,32 @@ class _Making:
 
     def _look_at(self, nominal: datetime, until: datetime) -> datetime:
         """When to look at the row again."""
-        if nominal > until or self._made_last is None:
+        if nominal > until:
             return nominal - LEAD
+        assert self._made_last is not None  # it waits
         due = self._schedule.due_time(self._made_last)
         if due <= self._now and not self.messages:
             return nominal  # it is late: whether it still waits then, decides
         return min(nominal, max(due, self._now) + _AFTER_DUE)
 
 
-def _newest(schedule: Schedule, after: datetime, until: datetime, most: int) -> Sequence[datetime]:
-    """The last `most` nominal times after `after`, up to `until`, in their order."""
-    if most == 1:
-        last = schedule.last_between(after, until)
-        return [] if last is None else [last]
-    span = timedelta(minutes=1)
-    while until - span > after and schedule.count_between(until - span, until, most) < most:
+def _newest(
+    schedule: Schedule, after: datetime, until: datetime, most: int, skips: Collection[datetime] = ()
+) -> Sequence[datetime]:
+    """The last `most` nominal times after `after`, up to `until`, that are not in `skips`, in their order."""
+    span, wanted = timedelta(minutes=1), most + len(skips)
+    while until - span > after and schedule.count_between(until - span, until, wanted) < wanted:
         span *= 2
-    return list(deque(schedule.between(max(after, until - span), until), maxlen=most))
+    times = schedule.between(max(after, until - span), until)
+    return list(deque((each for each in times if each not in skips), maxlen=most))
+
+
+def made_lately(row: StoredSchedule, now: datetime) -> Sequence[datetime]:
+    """Nominal times of the last day, MOST_CAUGHT_UP at most; none, if the row cannot be read."""
+    try:
+        return _newest(Schedule.of_row(row), now - timedelta(days=1), now, MOST_CAUGHT_UP)
+    except InvalidScheduleError:
+        return ()
 
 
 def recompute_zones(rows: ScheduleRows, limit: int = AT_ONCE) -> int:

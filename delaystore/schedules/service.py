@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Final, Self, Unpack
 
 from delaystore.errors import DelaystoreError, InvalidScheduleError, StoreUnavailableError
-from delaystore.message import DelayedMessage, utc
+from delaystore.message import EARLIEST_DUE_TIME, DelayedMessage, utc
 from delaystore.schedules.definition import Definition, Schedule, check_name
 from delaystore.schedules.editing import Acting, Editing, ScheduleChanges, check_together, unknown
 from delaystore.stores.documents import instant
@@ -28,6 +28,8 @@ MOST_BACKFILLED: Final = 10_000
 """The most occurrences of one call of `backfill`."""
 _ATTEMPTS: Final = 3
 _SECOND: Final = timedelta(seconds=1)
+_TRIGGERED: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
+"""The end of the id of a triggered occurrence: the time of the call."""
 
 
 class PutResult(StrEnum):
@@ -150,9 +152,15 @@ class Schedules:
         """
         return self.put_schedule(Schedule.of(name, **definition))
 
-    def put_schedule(self, schedule: Schedule) -> PutResult:
-        """As `put`, with a schedule that `Schedule.of` or `Schedule.of_document` has made."""
-        changes = self._put([schedule], None, dry_run=False)
+    def put_schedule(self, schedule: Schedule, *, version: int | None = None) -> PutResult:
+        """As `put`, with a schedule that `Schedule.of` or `Schedule.of_document` has made.
+
+        Args:
+            schedule: The schedule.
+            version: Change it only if it has this version, 0: if there is none of its name. None: in any case.
+
+        """
+        changes = self._put([schedule], None, dry_run=False, version=version)
         if changes.created:
             return PutResult.CREATED
         return PutResult.CHANGED if changes.changed else PutResult.UNCHANGED
@@ -204,8 +212,7 @@ class Schedules:
             row = edit.locked(name)
             if row.paused:
                 return False
-            row, _ = edit.without_occurrences(edit.caught_up([row])[name], due=False)
-            edit.write(replace(row, paused=True, look_at=None))
+            edit.write(replace(edit.without_future(row), paused=True, look_at=None))
             edit.note(ChangeAction.PAUSE, name)
         return True
 
@@ -228,7 +235,7 @@ class Schedules:
             row = edit.locked(name)
             if not row.paused:
                 return False
-            next_due = None if row.progress.remaining == 0 else Schedule.of_row(row).after(edit.now)
+            next_due = None if row.progress.remaining == 0 else edit.next_due(row, Schedule.of_row(row))
             edit.write(replace(row, paused=False, next_due=next_due, look_at=None if next_due is None else edit.now))
             edit.note(ChangeAction.RESUME, name)
         return True
@@ -251,15 +258,15 @@ class Schedules:
         at = utc(at, "at")
         with self._changing("skipping an occurrence") as edit:
             row, now = edit.locked(name), edit.now
-            schedule, progress = Schedule.of_row(row), row.progress
-            following = schedule.after(max(now, at - _SECOND))
-            if following != at:
+            schedule, progress = Schedule.of_row(row), row.progress.at(now)
+            if at <= now - schedule.jitter or schedule.after(at - _SECOND) != at or schedule.due_time(at) <= now:
+                following = schedule.after(max(now, at))
                 hint = "it has no later one" if following is None else f"the next one is at {time_text(following)}"
                 raise InvalidScheduleError(f"the schedule {name!r} has no future occurrence at {time_text(at)}; {hint}")
             if at in progress.skips:
                 return True
             ahead = [each for each in progress.ahead if each != at]
-            is_made = len(ahead) < len(progress.ahead)
+            is_made = len(ahead) < len(progress.ahead) or at <= now
             if is_made and not edit.remove([occurrence_id(name, at)]):
                 return False
             row = row.with_progress(
@@ -291,8 +298,9 @@ class Schedules:
         """
         with self._changing("triggering a schedule") as edit:
             schedule, now = Schedule.of_row(edit.locked(name)), edit.now
-            message_id = f"{OCCURRENCES}{name}/{now.strftime('%Y-%m-%dT%H:%M:%S.%fZ')}"
-            message = schedule.message(now, schedule.after(now), due_time=now, message_id=message_id)
+            while edit.rows.waiting_of([message_id := f"{OCCURRENCES}{name}/{now.strftime(_TRIGGERED)}"]):
+                now += timedelta(microseconds=1)
+            message = schedule.message(now, schedule.after(now), due_time=edit.now, message_id=message_id)
             edit.rows.transaction.store_many([message])
             edit.note(ChangeAction.TRIGGER, name)
         return message_id
@@ -324,7 +332,7 @@ class Schedules:
             if until > edit.now:
                 raise InvalidScheduleError(f"until {time_text(until)} is in the future; backfill is for past times")
             times = []
-            for nominal in schedule.between(since - timedelta(microseconds=1), until):
+            for nominal in schedule.between(max(since, EARLIEST_DUE_TIME) - timedelta(microseconds=1), until):
                 times.append(nominal)
                 if len(times) > MOST_BACKFILLED:
                     raise InvalidScheduleError(
@@ -354,16 +362,16 @@ class Schedules:
 
         """
         with self._changing("deleting a schedule") as edit:
-            found = edit.rows.lock([check_name(name)])
-            edit.delete(found)
+            found = edit.lock([check_name(name)])
+            edit.delete(list(found.values()))
         return bool(found)
 
     def get(self, name: str) -> ScheduleState | None:
         """Look up a schedule; None: there is none of that name."""
         check_name(name)
         with self._access.opened("looking up a schedule") as rows:
-            found = rows.list(name, limit=1)
-            return _state(found[0], rows.transaction.now()) if found and found[0].name == name else None
+            row = _row(rows, name)
+            return None if row is None else _state(row, rows.transaction.now())
 
     def list(self, prefix: str = "", *, after: str | None = None, limit: int = 100) -> List[ScheduleState]:
         """List schedules by name. A row that this release cannot read is logged, and left out.
@@ -398,10 +406,10 @@ class Schedules:
         """
         check_name(name)
         with self._access.opened("looking up a schedule") as rows:
-            found = rows.list(name, limit=1)
-            if not found or found[0].name != name:
+            row = _row(rows, name)
+            if row is None:
                 raise unknown(name)
-            return _upcoming(found[0], rows.transaction.now(), count)
+            return _upcoming(row, rows.transaction.now(), count)
 
     def preview(self, schedule: Schedule, count: int = 5) -> Sequence[datetime]:
         """The next nominal times that a schedule would have if you put it now. Nothing is written."""
@@ -416,7 +424,9 @@ class Schedules:
             yield Editing(rows, self._access.actor)
         self._access.wake_up()
 
-    def _put(self, wanted: Sequence[Schedule], prefix: str | None, *, dry_run: bool) -> ScheduleChanges:
+    def _put(
+        self, wanted: Sequence[Schedule], prefix: str | None, *, dry_run: bool, version: int | None = None
+    ) -> ScheduleChanges:
         for schedule in wanted:
             try:
                 self._access.check(schedule.sample())
@@ -424,7 +434,7 @@ class Schedules:
                 raise InvalidScheduleError(f"the schedule {schedule.name!r} is invalid: {error}") from None
         with self._changing("putting a schedule") as edit:
             for _ in range(_ATTEMPTS):
-                changes = edit.put(wanted, prefix, dry_run=dry_run)
+                changes = edit.put(wanted, prefix, dry_run=dry_run, version=version)
                 if changes is not None:
                     return changes
         raise StoreUnavailableError("other transactions add the same schedules; try again")
@@ -439,6 +449,11 @@ def next_times(schedule: Schedule, after: datetime, count: int, skips: Collectio
             found.append(nominal)
         nominal = schedule.after(nominal)
     return found
+
+
+def _row(rows: ScheduleRows, name: str) -> StoredSchedule | None:
+    found = rows.list(name, limit=1)
+    return found[0] if found and found[0].name == name else None
 
 
 def _upcoming(row: StoredSchedule, now: datetime, count: int) -> Sequence[datetime]:

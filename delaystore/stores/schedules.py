@@ -65,25 +65,30 @@ class ScheduleProgress:
     skips: Sequence[datetime] = ()
 
     def text(self) -> str:
-        """As a row holds it."""
-        last = () if self.last is None else (self.last,)
-        times = [[int(each.timestamp()) for each in of] for of in (last, self.ahead, self.skips)]
-        return json.dumps([*times, self.made, self.missed, self.overlapped, self.skipped, self.remaining])
+        """As a row holds it: JSON. Releases leave members alone that they do not know."""
+        numbers = ("made", "missed", "overlapped", "skipped", "remaining")
+        return json.dumps(
+            {
+                "last": None if self.last is None else int(self.last.timestamp()),
+                "ahead": [int(each.timestamp()) for each in self.ahead],
+                "skips": [int(each.timestamp()) for each in self.skips],
+                **{name: getattr(self, name) for name in numbers},
+            }
+        )
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The inverse of `text`."""
-        *times, made, missed, overlapped, skipped, remaining = json.loads(text)
-        last, ahead, skips = (tuple(datetime.fromtimestamp(each, UTC) for each in of) for of in times)
+        """The inverse of `text`. Raises KeyError, TypeError or ValueError for another text."""
+        found = json.loads(text)
         return cls(
-            last=last[0] if last else None,
-            ahead=ahead,
-            made=made,
-            missed=missed,
-            overlapped=overlapped,
-            skipped=skipped,
-            remaining=remaining,
-            skips=skips,
+            last=None if found["last"] is None else datetime.fromtimestamp(found["last"], UTC),
+            ahead=tuple(datetime.fromtimestamp(each, UTC) for each in found["ahead"]),
+            made=found["made"],
+            missed=found["missed"],
+            overlapped=found["overlapped"],
+            skipped=found["skipped"],
+            remaining=found["remaining"],
+            skips=tuple(datetime.fromtimestamp(each, UTC) for each in found["skips"]),
         )
 
     def at(self, now: datetime) -> Self:
@@ -233,8 +238,24 @@ class ScheduleRows(ABC):
         """Delete rows that this transaction has locked."""
 
     @abstractmethod
-    def occurrences(self, name: str) -> Sequence[str]:
-        """The ids of the schedule's waiting occurrences, claimed or not, by their nominal time."""
+    def names(self, prefix: str) -> Sequence[str]:
+        """The names of all rows that begin with `prefix`, in order."""
+
+    @property
+    def reads_older(self) -> bool:
+        """Whether `occurrences` and `messages` may miss the newest messages, as under MariaDB's REPEATABLE READ.
+
+        The default is for stores without such transactions.
+        """
+        return False
+
+    @abstractmethod
+    def occurrences(self, prefix: str) -> Sequence[str]:
+        """The ids of waiting messages, claimed or not, that begin with `schedule/` and `prefix`, in order."""
+
+    @abstractmethod
+    def messages(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        """Those of the messages that wait, claimed or not, by their ids."""
 
     @abstractmethod
     def remove_occurrences(self, message_ids: Sequence[str], by: str | None) -> Collection[str]:

@@ -443,7 +443,7 @@ def test_a_jitter_is_the_same_for_an_occurrence(delivery: TestDelivery) -> None:
         ({"catch_up": "none"}, [59, 60], 56),
         ({"catch_up": "none", "max_late": "5m"}, range(55, 61), 52),
         ({"catch_up": "all", "max_late": "2m"}, [58, 59, 60], 55),
-        ({"catch_up": "last", "max_late": 0}, [60], 57),
+        ({"catch_up": "last", "max_late": 1}, [60], 57),
     ],
 )
 def test_occurrences_that_were_missed(
@@ -479,6 +479,111 @@ def test_an_edit_after_an_outage_loses_no_missed_occurrence(
     assert {*bodies(found)} == {b"new"}
     assert counts(delivery, "a")[:2] == (len(made), 2 - len(made))
     assert nominal(delivery.dispatch_for(minutes=40)) == [NOON + 3 * HOUR]
+
+
+def test_a_backfill_after_an_outage_makes_each_occurrence_once(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", every=HOUR, **TO_BILLING)
+    delivery.clock.advance(hours=3.5)
+    assert delivery.schedules.backfill("a", NOON + HOUR, NOON + 3 * HOUR) == 2
+    assert sorted(nominal(delivery.dispatch_due())) == [NOON + hours * HOUR for hours in (1, 2, 3)]
+    assert counts(delivery, "a")[:2] == (1, 2)
+
+
+def test_the_last_missed_occurrence_is_made_that_was_not_skipped(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", every=HOUR, **TO_BILLING)
+    delivery.schedules.skip("a", NOON + 3 * HOUR)
+    delivery.clock.advance(hours=3.5)
+    assert nominal(delivery.dispatch_due()) == [NOON + 2 * HOUR]
+    assert counts(delivery, "a") == (1, 1, 0, 1)
+
+
+def test_skips_are_dropped_with_the_rule_that_had_them(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", cron="0 * * * *", **TO_BILLING)
+    delivery.schedules.skip("a", NOON + HOUR)
+    delivery.schedules.put("a", cron="30 * * * *", **TO_BILLING)
+    delivery.clock.advance(hours=2)
+    assert nominal(delivery.dispatch_due()) == [NOON + 1.5 * HOUR]
+    assert counts(delivery, "a") == (1, 1, 0, 1)
+
+
+@pytest.mark.parametrize("change", ["put", "pause"])
+def test_a_clock_that_steps_back_repeats_no_occurrence(delivery: TestDelivery, change: str) -> None:
+    delivery.schedules.put("a", every=10 * MINUTE, **TO_BILLING)
+    before = nominal(delivery.dispatch_for(minutes=35))
+    delivery.clock.advance(minutes=-20)
+    if change == "put":
+        delivery.schedules.put("a", every=10 * MINUTE, destination="billing", body=b"new")
+    else:
+        delivery.schedules.pause("a")
+        delivery.schedules.resume("a")
+    after = nominal(delivery.dispatch_for(minutes=30))
+    assert [*before, *after] == [NOON + minutes * MINUTE for minutes in (10, 20, 30, 40)]
+
+
+def test_occurrences_keep_their_jitter_in_an_edit(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", cron="* * * * *", jitter="1h", max_late="5m", **TO_BILLING)
+    delivery.dispatch_for(minutes=30)
+    waiting = {each.message_id: (each.due_time, each.not_after) for each in delivery.waiting()}
+    assert len(waiting) > 10
+    delivery.schedules.put("a", cron="* * * * *", jitter="1h", max_late="5m", destination="billing", body=b"new")
+    assert {each.message_id: (each.due_time, each.not_after) for each in delivery.waiting()} == waiting
+    assert {*bodies(delivery.waiting())} == {b"new"}
+    assert delivery.schedules.pause("a") is True
+    assert delivery.waiting() == []
+
+
+def test_an_occurrence_is_skipped_until_it_is_due(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", every=HOUR, jitter="1h", **TO_BILLING)
+    delivery.dispatch_for(minutes=59)
+    (message,) = delivery.waiting()
+    assert message.due_time > NOON + HOUR + MINUTE
+    delivery.dispatch_for(minutes=2)
+    assert delivery.schedules.skip("a", NOON + HOUR) is True
+    assert delivery.waiting() == []
+    assert counts(delivery, "a") == (0, 0, 0, 1)
+
+
+def test_a_missed_occurrence_is_late_from_its_due_time_on(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", every=HOUR, jitter="1h", max_late="5m", **TO_BILLING)
+    delivery.clock.advance(hours=1, minutes=7)
+    delivery.dispatch_due()
+    assert counts(delivery, "a")[:2] == (1, 0)
+
+
+def test_an_edit_keeps_marks_and_latest_deliveries(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", every=HOUR, max_late="5m", **TO_BILLING)
+    delivery.dispatch_for(hours=3)
+    delivery.operations.pause("billing")
+    delivery.schedules.backfill("a", NOON + HOUR, NOON + 2 * HOUR)
+    before = {each.message_id: each.not_after for each in delivery.waiting()}
+    delivery.clock.advance(minutes=2)
+    delivery.schedules.put("a", every=HOUR, max_late="5m", destination="billing", body=b"new")
+    assert {each.message_id: each.not_after for each in delivery.waiting()} == before
+    assert [each.headers["delaystore.backfilled"] for each in delivery.waiting()] == [True, True]
+
+
+def test_a_put_may_name_the_version_that_it_changes(delivery: TestDelivery) -> None:
+    schedule = Schedule.of("a", every=HOUR, **TO_BILLING)
+    assert delivery.schedules.put_schedule(schedule, version=0) is PutResult.CREATED
+    changed = Schedule.of("a", every=HOUR, destination="billing", body=b"new")
+    for version in (0, 2):
+        with pytest.raises(InvalidScheduleError, match="another user has changed it"):
+            delivery.schedules.put_schedule(changed, version=version)
+    assert delivery.schedules.put_schedule(changed, version=1) is PutResult.CHANGED
+
+
+def test_two_triggers_at_one_time_make_two_occurrences(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", every=HOUR, **TO_BILLING)
+    assert delivery.schedules.trigger("a") != delivery.schedules.trigger("a")
+    assert len(delivery.dispatch_due()) == 2
+
+
+def test_times_before_the_calendar_are_mistakes_or_empty(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", every=HOUR, **TO_BILLING)
+    first = datetime.min.replace(tzinfo=UTC)
+    with pytest.raises(InvalidScheduleError, match="no future occurrence"):
+        delivery.schedules.skip("a", first)
+    assert delivery.schedules.backfill("a", first, NOON - HOUR) == 0
 
 
 def test_a_pause_after_an_outage_loses_no_missed_occurrence(delivery: TestDelivery) -> None:
@@ -755,6 +860,9 @@ def test_a_row_that_cannot_be_read_blocks_no_other(
         {"max_runs": True},
         {"catch_up": "some"},
         {"max_late": -1},
+        {"max_late": 0},
+        {"max_late": float("inf")},
+        {"jitter": 1e300},
         {"jitter": "often"},
         {"jitter": float("nan")},
         {"if_waiting": "wait"},

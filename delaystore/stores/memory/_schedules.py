@@ -11,7 +11,7 @@ from typing_extensions import override
 from delaystore.errors import StoreUnavailableError
 from delaystore.message import KEY_TIMEOUT, DelayedMessage
 from delaystore.stores.abc import ManagementOutcome
-from delaystore.stores.schedules import OCCURRENCES, ScheduleMessages, ScheduleRows, StoredSchedule, nominal_time
+from delaystore.stores.schedules import OCCURRENCES, ScheduleMessages, ScheduleRows, StoredSchedule
 
 
 class KnownSchedules:
@@ -93,11 +93,12 @@ class MemorySchedules(ScheduleRows):
 
     @override
     def write(self, rows: Sequence[StoredSchedule]) -> None:
-        self._locked().update((each.name, each) for each in rows)
+        if rows:
+            self._locked().update((each.name, each) for each in rows)
 
     @override
     def advance(self, rows: Sequence[StoredSchedule]) -> None:
-        known = self._locked()
+        known = self._locked() if rows else {}
         for each in rows:
             known[each.name] = replace(
                 known[each.name],
@@ -109,14 +110,22 @@ class MemorySchedules(ScheduleRows):
 
     @override
     def delete(self, names: Collection[str]) -> None:
-        rows = self._locked()
+        rows = self._locked() if names else {}
         for name in names:
             rows.pop(name, None)
 
     @override
-    def occurrences(self, name: str) -> Sequence[str]:
-        found = self._ids(f"{OCCURRENCES}{name}/")
-        return sorted(each for each in found if nominal_time(each, name) is not None and self._messages.get(each))
+    def names(self, prefix: str) -> Sequence[str]:
+        return sorted(name for name in self._rows if name.startswith(prefix))
+
+    @override
+    def occurrences(self, prefix: str) -> Sequence[str]:
+        return sorted(each for each in self._ids(f"{OCCURRENCES}{prefix}") if self._messages.get(each))
+
+    @override
+    def messages(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        found = {each: self._messages.get(each) for each in message_ids}
+        return {each: message for each, message in found.items() if message is not None}
 
     @override
     def remove_occurrences(self, message_ids: Sequence[str], by: str | None) -> Collection[str]:

@@ -15,7 +15,7 @@ from delaystore.operations.changes import Actor
 from delaystore.schedules.definition import Schedule
 from delaystore.schedules.making import HORIZON, make_due
 from delaystore.schedules.rules import zone_fingerprint
-from delaystore.schedules.service import ScheduleAccess, Schedules
+from delaystore.schedules.service import PutResult, ScheduleAccess, Schedules
 from delaystore.stores.abc import DelayedMessageStore
 from delaystore.stores.history import HistoryFilter, StoreWithHistory
 from delaystore.stores.operable import OperableDelayedMessageStore
@@ -49,6 +49,7 @@ from delaystore.testing._kit._base import (
 from delaystore.testing._kit._concurrency import together
 
 DAY: Final = timedelta(days=1)
+MINUTE: Final = timedelta(minutes=1)
 EVERY_SECOND: Final = {"every": 1, "starts": "2031-01-01T00:00:00+00:00"}
 
 
@@ -245,7 +246,7 @@ class ScheduleRowTests(StoreTests):
             raise Undone
         with rows_of(store) as rows:
             assert [(each.name, each.version) for each in rows.list()] == [("a", 1), ("b", 1)]
-            assert rows.occurrences("a") == [occurrence_id("a", NOON)]
+            assert rows.occurrences("a/") == [occurrence_id("a", NOON)]
 
     def test_a_row_that_is_deleted_is_gone(self, store: DelayedMessageStore) -> None:
         add(store, a_row("a"), a_row("ab"), a_row("b"))
@@ -295,25 +296,37 @@ def _is_slow(result: Any) -> bool:
 class OccurrenceTests(StoreTests):
     """Occurrences, which are ordinary messages, and schedules that several stores make and change at once."""
 
-    def test_occurrences_are_told_from_those_of_siblings(self, store: DelayedMessageStore) -> None:
-        own = [occurrence_id("a", NOON + HOUR), occurrence_id("a", NOON), occurrence_id("a", NOON - DAY)]
-        others = [occurrence_id(name, NOON) for name in ("a/b", "A", "a%", "ab", "")]
-        others += ["schedule/a", "schedule/a/", "schedule/a/2031-01-01T12:00:00.000001Z", "schedule/a/never"]
-        store.store_many([a_message(each) for each in (*own, *others)])
+    def test_waiting_messages_below_a_prefix(self, store: DelayedMessageStore) -> None:
+        below = [occurrence_id("a", NOON - DAY), occurrence_id("a", NOON), occurrence_id("a/b", NOON)]
+        below += ["schedule/a/", "schedule/a/2031-01-01T12:00:00.000001Z", "schedule/a/never"]
+        others = [occurrence_id(name, NOON) for name in ("A", "a%", "ab", "")] + ["schedule/a", "a/b"]
+        store.store_many([a_message(each) for each in (*below, *others)])
         with rows_of(store) as rows:
-            assert rows.occurrences("a") == own[::-1]
-            assert rows.occurrences("a/b") == others[:1]
-            assert rows.occurrences("none") == []
-            assert set(rows.waiting_of([own[0], "none", others[1]])) == {own[0], others[1]}
+            assert rows.occurrences("a/") == sorted(below)
+            assert rows.occurrences("none/") == []
+            assert set(rows.waiting_of([below[0], "none", others[1]])) == {below[0], others[1]}
             assert list(rows.waiting_of([])) == []
+            assert rows.messages([below[1], "none"]).keys() == {below[1]}
+            assert rows.messages([]) == {}
+
+    def test_siblings_keep_their_occurrences(self, store: DelayedMessageStore) -> None:
+        service, siblings = schedules_of(store), ["a", "a/b", "a/b/c", "ab", "A"]
+        for name in siblings:
+            service.put_schedule(Schedule.of(name, every=MINUTE, destination="q", body=b""))
+        counts = {name: service.upcoming(name, 2) for name in siblings}
+        assert service.delete("a/b")
+        assert service.put_schedule(Schedule.of("a", every=MINUTE, destination="q", body=b"new")) is PutResult.CHANGED
+        found = {each.message_id for each in search_all(as_operable(store))}
+        for name in siblings:
+            assert [occurrence_id(name, each) in found for each in counts[name]] == [name != "a/b"] * 2
 
     def test_occurrences_of_the_transaction_are_seen_in_it(self, store: DelayedMessageStore) -> None:
         with rows_of(store) as rows:
             rows.transaction.store_many([an_occurrence("a")])
-            assert rows.occurrences("a") == [occurrence_id("a", NOON)]
+            assert rows.occurrences("a/") == [occurrence_id("a", NOON)]
             assert set(rows.waiting_of([occurrence_id("a", NOON)])) == {occurrence_id("a", NOON)}
             assert set(rows.remove_occurrences([occurrence_id("a", NOON)], ME)) == {occurrence_id("a", NOON)}
-            assert rows.occurrences("a") == []
+            assert rows.occurrences("a/") == []
 
     def test_a_claimed_occurrence_stays(
         self, operable: OperableDelayedMessageStore, colleague: OperableDelayedMessageStore
@@ -325,7 +338,7 @@ class OccurrenceTests(StoreTests):
 
         def remove() -> set[str]:
             with rows_of(operable) as rows:
-                assert rows.occurrences("a") == ids(mine)
+                assert rows.occurrences("a/") == ids(mine)
                 assert set(rows.waiting_of(ids(mine))) == set(ids(mine))
                 return set(rows.remove_occurrences([*ids(mine)[:2], "none"], ME))
 
@@ -348,7 +361,7 @@ class OccurrenceTests(StoreTests):
                 assert row.next_due is not None
                 last = int((row.next_due - now).total_seconds())
                 made = [occurrence_id(row.name, now + number * SECOND) for number in range(-1, last)]
-                assert (rows.occurrences(row.name), row.progress.made) == (made, len(made))
+                assert (rows.occurrences(f"{row.name}/"), row.progress.made) == (made, len(made))
                 assert row.next_due > now + HORIZON
 
     def test_changes_while_another_store_makes_occurrences(self, open_store: StoreFactory) -> None:

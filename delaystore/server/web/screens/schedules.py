@@ -98,7 +98,8 @@ async def put(request: Request) -> Response:
             )
         kept = None if before is None else before.schedule
         document = _document_of(fields, kept, show_body=site.show_bodies)
-        return schedules.put_schedule(Schedule.of_document(document, name))
+        expected = 0 if before is None else before.version
+        return schedules.put_schedule(Schedule.of_document(document, name), version=expected)
 
     try:
         result = await site.run_schedules(request, change)

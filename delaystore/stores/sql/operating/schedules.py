@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -9,11 +10,11 @@ from sqlalchemy import Select, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from typing_extensions import override
 
-from delaystore.errors import StoreSetupError
+from delaystore.errors import InvalidMessageError, StoreSetupError
 from delaystore.message import DelayedMessage
 from delaystore.stores.operable import STEP
 from delaystore.stores.records import AuditEntry, Ending
-from delaystore.stores.schedules import OCCURRENCES, ScheduleProgress, ScheduleRows, StoredSchedule, nominal_time
+from delaystore.stores.schedules import OCCURRENCES, ScheduleProgress, ScheduleRows, StoredSchedule
 from delaystore.stores.sql import setup
 from delaystore.stores.sql._statements import begins_with
 from delaystore.stores.sql.codec import decode_mapping, encode_mapping
@@ -32,6 +33,8 @@ class _BoundMessages(BoundParts, Protocol):
     def store_many(self, messages: Iterable[DelayedMessage]) -> int: ...
 
     def waiting_ids(self, message_ids: Sequence[str]) -> Collection[str]: ...
+
+    def get_many(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]: ...
 
     def note_changes(self, entries: Sequence[AuditEntry]) -> None: ...
 
@@ -119,23 +122,39 @@ class ScheduleQueries(OperatorQueries, ScheduleRows):
             self._execute(these, {"ids": ids})
 
     @override
-    def occurrences(self, name: str) -> Sequence[str]:
-        """Other schedules' names may begin with this one: their ids are longer."""
-        message_id, prefix = self._sql.table.c.message_id, f"{OCCURRENCES}{name}/"
-        found = select(message_id).where(*begins_with(message_id, prefix)).order_by(message_id)
-        return [each for each in self._execute(found).scalars() if nominal_time(each, name) is not None]
+    def names(self, prefix: str) -> Sequence[str]:
+        name = self._rows.c.name
+        return list(self._execute(select(name).where(*begins_with(name, prefix)).order_by(name)).scalars())
+
+    @property
+    @override
+    def reads_older(self) -> bool:
+        candidates = self._dialect.candidates
+        with translated_errors():
+            return candidates is not None and candidates.reads_older_rows(self._bound.connection)
+
+    @override
+    def occurrences(self, prefix: str) -> Sequence[str]:
+        message_id = self._sql.table.c.message_id
+        found = select(message_id).where(*begins_with(message_id, f"{OCCURRENCES}{prefix}")).order_by(message_id)
+        return [each for each in self._execute(found).scalars() if isinstance(each, str)]
+
+    @override
+    def messages(self, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage]:
+        return self._messages.get_many(message_ids)
 
     @override
     def remove_occurrences(self, message_ids: Sequence[str], by: str | None) -> Collection[str]:
-        if not message_ids:
-            return ()
         self._write()
         now = self._bound.now()
-        entries = self._bound.new_entries(Ending.CANCELLED, now, by)
-        with translated_errors():
-            return self._dialect.change_unclaimed_of(
-                self._bound.connection, self._sql.table, self._sql.cancel, message_ids, (), {}, now, None, entries
-            )
+        entries = self._bound.new_entries(Ending.CANCELLED, now, by) if message_ids else None
+        removed: list[str] = []
+        for ids in _in_steps(message_ids):
+            with translated_errors():
+                removed += self._dialect.change_unclaimed_of(
+                    self._bound.connection, self._sql.table, self._sql.cancel, ids, (), {}, now, None, entries
+                )
+        return removed
 
     @override
     def waiting_of(self, message_ids: Sequence[str]) -> Collection[str]:
@@ -187,30 +206,25 @@ def _values(of: StoredSchedule) -> dict[str, Any]:
     }
 
 
-def _definition(text: str) -> Mapping[str, Any]:
-    """A text that was damaged by hand becomes a definition without a rule: others' rows are read nevertheless."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {}
-
-
 def _schedule(row: Any) -> StoredSchedule:
+    """The row; where it cannot be read, as one was written by hand, its definition is empty, and so is the rest."""
+    known: dict[str, Any] = {"definition": {}, "progress": ScheduleProgress()}
+    with suppress(KeyError, TypeError, ValueError, InvalidMessageError):
+        known["progress"] = ScheduleProgress.of(row.progress)
+        known["headers"], known["properties"] = decode_mapping(row.headers), decode_mapping(row.properties)
+        definition = json.loads(row.definition)
+        known["definition"] = definition if isinstance(definition, dict) else {}
     return StoredSchedule(
         name=row.name,
         destination=row.destination,
         body=bytes(row.body),
-        headers=decode_mapping(row.headers),
-        properties=decode_mapping(row.properties),
-        definition=_definition(row.definition),
         zone=row.zone,
         zone_rules=row.zone_rules,
         paused=bool(row.paused),
         next_due=row.next_due,
         look_at=row.look_at,
-        progress=ScheduleProgress.of(row.progress),
         version=row.version,
         changed=row.changed,
         changed_by=row.changed_by,
+        **known,
     )
