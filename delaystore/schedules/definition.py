@@ -299,7 +299,7 @@ class Schedule:
 
     def sample(self) -> DelayedMessage:
         """Any of its occurrences, to check whether a store and a transport can carry them."""
-        return self.message(self.starts or _PLACEHOLDER, None)
+        return self.message(_PLACEHOLDER, None)
 
     def definition(self) -> Mapping[str, Any]:
         """The definition without destination and content, as a row keeps it in JSON; defaults are left out."""

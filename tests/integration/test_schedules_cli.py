@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -213,8 +214,8 @@ def test_json_says_the_same_as_toml(run: CommandLine, delivery: DelayedDelivery,
 
 def test_the_file_of_the_document_can_be_read(tmp_path: Path) -> None:
     text = (ROOT / "docs/reference/configuration.md").read_text()
-    (written,) = re.findall(r"^  ```toml\n(  prefix = .*?)  ```$", text, re.DOTALL | re.MULTILINE)
-    found = schedule_file(Path(write(tmp_path, re.sub("^  ", "", written, flags=re.MULTILINE))))
+    (written,) = re.findall(r"^ +```toml\n( +prefix = .*?) +```$", text, re.DOTALL | re.MULTILINE)
+    found = schedule_file(Path(write(tmp_path, dedent(written))))
     assert [each.name for each in found.schedules] == ["invoices/acme", "invoices/check"]
 
 

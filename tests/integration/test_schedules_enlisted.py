@@ -106,6 +106,26 @@ def test_a_nested_transaction_that_is_rolled_back(delivery: DelayedDelivery, eng
     assert delivery.count() == 2
 
 
+@pytest.mark.parametrize("url", ["prepared_postgresql_url", long("prepared_mariadb_url")], indirect=True)
+def test_an_edit_sees_occurrences_that_are_newer_than_its_snapshot(delivery: DelayedDelivery, engine: Engine) -> None:
+    """MariaDB's transactions read rows as of their first statement."""
+    delivery.schedules.put("a", **EVERY_MINUTE)
+    now = delivery.operations.now()
+    delivery.schedules.put("a", starts=now - timedelta(hours=1), **EVERY_MINUTE)
+    for change in ("put", "delete"):
+        with engine.begin() as connection:
+            enlisted = delivery.enlist(connection).schedules
+            assert enlisted.get("a") is not None
+            assert delivery.schedules.backfill("a", now - timedelta(minutes=5), now) == 5 * (change == "put")
+            delivery.schedules.put("a", **{**EVERY_MINUTE, "body": b"newer"}, starts=now - timedelta(hours=1))
+            if change == "put":
+                enlisted.put("a", **{**EVERY_MINUTE, "body": b"new"}, starts=now - timedelta(hours=1))
+            else:
+                enlisted.delete("a")
+        bodies = {each.body for each in delivery.list().messages}
+        assert bodies == ({b"new"} if change == "put" else set())
+
+
 def test_the_transaction_of_a_driver(url: str, delivery: DelayedDelivery) -> None:
     with closing(connected(url)) as connection:
         for ends_well in (False, True):

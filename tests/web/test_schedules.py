@@ -158,7 +158,7 @@ def test_a_preview_shows_times_in_utc_and_the_zone_and_writes_nothing(call: Prog
         ({"cron": "61 * * * *"}, 400, "wrong minute '61'"),
         ({"zone": "Mars/Olympus"}, 400, "Mars/Olympus"),
         ({"every": "5m"}, 400, "exactly one of them"),
-        ({"starts": "tomorrow"}, 400, "starts 'tomorrow' is no time"),
+        ({"starts": "tomorrow"}, 400, "starts 'tomorrow' is not a time"),
         ({"starts": "2031-01-01T00:00:00"}, 400, "starts"),
         ({"catch_up": "some"}, 400, "catch_up must be one of last, none, all"),
         ({"max_runs": 0}, 400, "max_runs must be a whole number from 1"),
