@@ -24,6 +24,8 @@ from delaystore.stores.schedules import (
 
 _DAY: Final = timedelta(days=1)
 _SECOND: Final = timedelta(seconds=1)
+_FEW: Final = 20
+"""Occurrences of more schedules than this are read together, all below their prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,10 +184,9 @@ class Editing:
         self, rows: Sequence[StoredSchedule], prefix: str | None = None
     ) -> Mapping[str, Mapping[str, datetime]]:
         """By the name of a row, the nominal times of its waiting occurrences by id; some may be gone."""
-        if not rows:
-            return {}
         found = {row.name: {occurrence_id(row.name, each): each for each in row.progress.ahead} for row in rows}
-        for message_id in self.rows.occurrences(f"{rows[0].name}/" if prefix is None else prefix):
+        prefixes = [prefix] if prefix is not None and len(rows) > _FEW else [f"{row.name}/" for row in rows]
+        for message_id in (each for one in prefixes for each in self.rows.occurrences(one)):
             name = message_id.removeprefix(OCCURRENCES).rpartition("/")[0]
             nominal = nominal_time(message_id, name)
             if nominal is not None and name in found:
