@@ -52,7 +52,8 @@ def summary(message: DelayedMessage) -> object:
 
 def when_due(message: DelayedMessage, instant: datetime) -> datetime:
     """`instant`, or one like it in the second of the due time: no next attempt comes before that."""
-    return max(instant, message.due_time.replace(microsecond=instant.microsecond))
+    second = (message.due_time + SECOND / 2).replace(microsecond=0)  # as in `summary`: marks may cross a second
+    return max(instant, second.replace(microsecond=instant.microsecond))
 
 
 class StoreMachine(RuleBasedStateMachine):
