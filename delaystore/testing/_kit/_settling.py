@@ -113,7 +113,7 @@ class SettlingTests(StoreTests):
             fetched = transaction.fetch_next_due_timeout(store.now())
             assert_same(fetched, message)
             assert transaction.increment_failure_count(message) is True
-        (again,) = all_taken(store, store.now())
+        (again,) = all_taken(store, store.latest_now())
         assert (again.failure_count, again.due_time) == (1, message.due_time)
 
     def test_failures_add_up(self, store: DelayedMessageStore) -> None:
