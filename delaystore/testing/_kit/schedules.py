@@ -140,7 +140,7 @@ class ScheduleRowTests(StoreTests):
         fields: dict[str, Any] = {"destination": "ümläut/" * 20, "body": bytes(range(256)), "headers": known}
         fields |= {"properties": {"content_type": "text/plain", "priority": 9}, "paused": True, "version": 7}
         fields |= {"definition": {"cron": "30 2 * * *", "both_days": True, "jitter": 0.5}, "next_due": NOON + DAY}
-        fields |= {"zone": "America/Argentina/ComodRivadavia", "zone_rules": "0123456789ab", "changed": NOON + TICK}
+        fields |= {"zone": "America/North_Dakota/New_Salem", "zone_rules": "0123456789ab", "changed": NOON + TICK}
         progress: dict[str, Any] = {"made": 10**12, "missed": 2, "overlapped": 3, "skipped": 4, "remaining": 0}
         progress |= {"last": NOON - HOUR, "ahead": (NOON, NOON + SECOND), "skips": (NOON + DAY,)}
         row = a_row(name, progress=ScheduleProgress(**progress), **fields)
