@@ -99,7 +99,8 @@ def begin_again(bench: Bench) -> None:
     bench.database.execute(
         sql.SQL(
             "UPDATE {} SET look_at = now(), next_due = next_due + interval '1 minute' "
-            "* (floor(extract(epoch FROM now() - next_due) / 60) + 1) WHERE next_due IS NOT NULL"
+            "* (floor(extract(epoch FROM now() - next_due) / 60) + 1), "
+            "progress = jsonb_set(progress::jsonb, '{{ahead}}', '[]')::text WHERE next_due IS NOT NULL"
         ).format(sql.Identifier(f"{bench.table}_schedules"))
     )
     made = 1
