@@ -72,7 +72,7 @@ def raising(error: Exception) -> Callable[[DelayedMessage], Outcome]:
 
 
 class CountingStore(InMemoryDelayedMessageStore):
-    """Initialized; counts what it is asked, and fails when told to. It has no schedules: passes alone are counted."""
+    """An initialized store that counts calls, and fails when told to. It has no schedules: only passes are counted."""
 
     has_schedules = False
 

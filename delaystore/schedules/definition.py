@@ -214,7 +214,7 @@ class Schedule:
                 ends=ends,
                 max_runs=_count(max_runs),
                 catch_up=_choice(CatchUp, catch_up, "catch_up"),
-                max_late=_duration(max_late, "max_late"),
+                max_late=_duration(max_late, "max_late", positive=True),
                 jitter=_duration(jitter, "jitter") or timedelta(0),
                 if_waiting=_choice(IfWaiting, if_waiting, "if_waiting"),
             )
@@ -443,15 +443,15 @@ def _count(given: int | None) -> int | None:
     return given
 
 
-def _duration(given: timedelta | float | str | None, name: str) -> timedelta | None:
+def _duration(given: timedelta | float | str | None, name: str, *, positive: bool = False) -> timedelta | None:
     if given is None:
         return None
     try:
         found = parse_duration(given, name) if isinstance(given, str) else span_of(given, name)
     except OverflowError:
         found = timedelta.max
-    if not timedelta(0) <= found <= _LONGEST or (name == "max_late" and not found):
-        least = "more than 0" if name == "max_late" else "0"
+    if not timedelta(0) <= found <= _LONGEST or (positive and not found):
+        least = "more than 0" if positive else "0"
         raise InvalidScheduleError(f"{name} must be a duration from {least} to ten years, not {given!s:.80}")
     return found
 

@@ -69,12 +69,14 @@ class Editing:
 
     Attributes:
         rows: The rows.
-        now: The store's clock.
+        now: The store's clock, as it was when rows were locked.
 
     """
 
+    now: datetime
+
     def __init__(self, rows: ScheduleRows, actor: Acting) -> None:
-        self.rows, self.now, self._actor = rows, rows.transaction.now(), actor
+        self.rows, self._actor = rows, actor
         noted = actor.change(ChangeAction.CANCEL)
         self._noted_by = None if noted is None else noted.by
         """Who removes occurrences, for the history; None: changes of this way are not noted."""
@@ -157,8 +159,9 @@ class Editing:
         was evidently wrong before.
         """
         last = row.progress.last
-        is_back = last is not None and self.now < last < self.now + _DAY
-        return schedule.after(last if is_back and last is not None else self.now)
+        if last is not None and self.now < last < self.now + _DAY:
+            return schedule.after(last)
+        return schedule.after(self.now)
 
     def remove(self, message_ids: Sequence[str]) -> Collection[str]:
         """Delete occurrences that wait unclaimed; returns their ids."""

@@ -84,7 +84,7 @@ def started(arguments: Sequence[str], environment: dict[str, str], **options: An
 def asked(
     arguments: Sequence[str], environment: dict[str, str], question: str, answer: bytes | None
 ) -> tuple[int, str]:
-    """Run the command line at a terminal, and answer its question; None: by Ctrl-C. The exit code, and what it says."""
+    """Run the command line at a terminal, and answer its question; None: by Ctrl-C. Returns exit code and output."""
     ours, its = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "delaystore.cli", *arguments],

@@ -45,7 +45,7 @@ BRIEF = {
 
 
 class Case(NamedTuple):
-    """A rule, and what it means."""
+    """A rule, and its meaning for the oracle."""
 
     arguments: dict[str, Any]
     fixed: bool

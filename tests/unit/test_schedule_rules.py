@@ -1,4 +1,4 @@
-"""Rules of schedules: what they mean, how they are written, and which are refused."""
+"""Rules of schedules: their nominal times, their texts, and refused arguments."""
 
 import json
 from datetime import UTC, datetime, time, timedelta

@@ -64,7 +64,7 @@ def _converted(scheduler: Scheduler, entry: ScheduleEntry, name: str) -> BeatEnt
     options = dict(entry.options)
     expires = options.pop("expires", getattr(scheduler.app.tasks.get(entry.task), "expires", None))
     if expires is not None and not isinstance(expires, Real):
-        raise InvalidScheduleError(f"expires must be seconds, not {expires!r:.80}, as every task needs another time")
+        raise InvalidScheduleError(f"expires must be seconds, not {expires!r:.80}, because tasks expire one by one")
     for option in _NOT_OF_EACH:
         if options.get(option) is not None:
             raise InvalidScheduleError(f"the option {option} would be the same for all its tasks; leave it out")
