@@ -1,10 +1,12 @@
 """A store with many schedules beside one without, and the lateness of occurrences."""
 
-import threading
-import time
-from collections.abc import Iterator, Mapping
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, Self
 from uuid import uuid4
 
@@ -13,7 +15,9 @@ from psycopg import sql
 
 from benchmarks.arena import Arena
 from benchmarks.bench import BODY_BYTES, ENDPOINT, Bench
+from benchmarks.consumer import OCCURRENCES
 from benchmarks.lateness import Lateness, summary
+from benchmarks.programs import ROOT
 from delaystore.delivery import DelayedDelivery
 from delaystore.schedules import Schedule
 from delaystore.schedules.making import make_due
@@ -24,45 +28,42 @@ WITH: Final = "with schedules"
 WITHOUT: Final = "without"
 MINUTE: Final = 60
 AT_ONCE: Final = 10_000
-NOMINAL_TIME: Final = "delaystore.nominal-time"
 BODY: Final = b"x" * BODY_BYTES
 
 
 class Occurrences:
-    """Takes occurrences from a queue of its own, in a thread, and notes how late they arrive. A context manager."""
+    """Takes occurrences from a queue of its own, in another process. A context manager."""
 
     def __init__(self, url: str) -> None:
         self.queue: Final = f"bench-occurrences-{uuid4()}"
-        self._url, self._lateness = url, list[float]()
-        self._thread = threading.Thread(target=self._consume, daemon=True)
+        self._url = url
 
     def __enter__(self) -> Self:
-        parameters = pika.URLParameters(self._url)
-        parameters.heartbeat = 0
-        self._connection = pika.BlockingConnection(parameters)
+        self._connection = pika.BlockingConnection(pika.URLParameters(f"{self._url}?heartbeat=0"))
         self._channel = self._connection.channel()
         self._channel.queue_declare(self.queue, durable=True)
-        self._channel.basic_consume(self.queue, self._arrived, auto_ack=True)
-        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.add_callback_threadsafe(self._channel.stop_consuming)
-        self._thread.join()
         self._channel.queue_delete(self.queue)
         self._connection.close()
 
-    def taken(self) -> Lateness:
-        """The lateness, in milliseconds, of the occurrences that have arrived since the last call."""
-        taken, self._lateness = self._lateness, []
-        return summary(taken)
+    @contextmanager
+    def taking(self) -> Iterator[Callable[[], Lateness]]:
+        """Take occurrences; the function ends this, and returns their lateness in milliseconds."""
+        self._channel.queue_purge(self.queue)
+        environment = os.environ | {"DELAYSTORE_TRANSPORT": self._url, "BENCHMARK_QUEUE": self.queue}
+        command = (sys.executable, "-m", "benchmarks.consumer", OCCURRENCES)
+        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as process:
 
-    def _consume(self) -> None:
-        self._channel.start_consuming()
+            def taken() -> Lateness:
+                process.terminate()
+                return summary(json.loads(process.communicate(timeout=60)[0]))
 
-    def _arrived(self, _channel: Any, _method: Any, properties: Any, _body: bytes) -> None:
-        nominal = datetime.fromisoformat(properties.headers[NOMINAL_TIME])
-        self._lateness.append((time.time() - nominal.timestamp()) * 1000)
+            try:
+                yield taken
+            finally:
+                process.kill()
 
 
 def put_many(bench: Bench, count: int, queue: str, **rule: Any) -> None:
@@ -94,19 +95,37 @@ def with_and_without(arena: Arena, count: int, queue: str, **rule: Any) -> Itera
 
 
 def begin_again(bench: Bench) -> None:
-    """Have schedules of a minute go on from now, as if a dispatcher had run: no dispatcher has run for a while."""
-    bench.database.execute(f"TRUNCATE {bench.table}")
-    bench.database.execute(
+    """Have schedules of a minute go on from now, as if a dispatcher had run: no dispatcher has run for a while.
+
+    Each row makes two occurrences at once, every second minute. The rows do that in either minute, one half in each.
+    """
+    rows, messages = sql.Identifier(f"{bench.table}_schedules"), sql.Identifier(bench.table)
+    execute = bench.database.execute
+    execute(f"TRUNCATE {bench.table}")
+    execute(
         sql.SQL(
             "UPDATE {} SET look_at = now(), next_due = next_due + interval '1 minute' "
             "* (floor(extract(epoch FROM now() - next_due) / 60) + 1), "
             "progress = jsonb_set(progress::jsonb, '{{ahead}}', '[]')::text WHERE next_due IS NOT NULL"
-        ).format(sql.Identifier(f"{bench.table}_schedules"))
+        ).format(rows)
     )
     made = 1
     while made:
         with bench.store.transaction() as transaction:
             made = make_due(schedule_rows(transaction)).rows
-    bench.database.execute(f"DELETE FROM {bench.table} WHERE due_time <= now() + interval '1 second'")
-    bench.database.execute(f"VACUUM (ANALYZE) {bench.table}_schedules")
+    execute(
+        sql.SQL(
+            "UPDATE {} SET look_at = look_at - interval '1 minute', next_due = next_due - interval '1 minute', "
+            "progress = jsonb_set(progress::jsonb, '{{ahead}}', (progress::jsonb->'ahead') - -1)::text "
+            "WHERE hashtext(name) % 2 = 0"
+        ).format(rows)
+    )
+    execute(
+        sql.SQL(
+            "DELETE FROM {} m USING {} s WHERE m.message_id = 'schedule/' || s.name || "
+            "to_char(s.next_due AT TIME ZONE 'UTC', '/YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
+        ).format(messages, rows)
+    )
+    execute(f"DELETE FROM {bench.table} WHERE due_time <= now() + interval '1 second'")
+    execute(sql.SQL("VACUUM (ANALYZE) {}").format(rows))
     bench.settle()

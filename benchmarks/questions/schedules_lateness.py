@@ -1,14 +1,13 @@
 """Lateness of the occurrences of many schedules of one minute, against that of other messages at the same time."""
 
 from benchmarks.arena import Arena
+from benchmarks.consumer import OCCURRENCES
 from benchmarks.lateness import steady_lateness
 from benchmarks.lateness_rounds import note, shown
 from benchmarks.lateness_steady import PER_SECOND
 from benchmarks.programs import OURS
 from benchmarks.results import Measurement, Question, Rounds
 from benchmarks.schedules import MINUTE, WITH, WITHOUT, Occurrences, begin_again, with_and_without
-
-OCCURRENCES = "occurrences"
 
 
 def measure(arena: Arena, quick: bool) -> Measurement:
@@ -22,10 +21,11 @@ def measure(arena: Arena, quick: bool) -> Measurement:
             for name, bench in list(benches.items())[:: -1 if number % 2 else 1]:
                 if name == WITH:
                     begin_again(bench)
-                lateness, _ = steady_lateness(OURS, bench, PER_SECOND, seconds)
-                note(rounds, name, lateness)
-                if name == WITH:
-                    note(rounds, OCCURRENCES, occurrences.taken())
+                with occurrences.taking() as taken:
+                    lateness, _ = steady_lateness(OURS, bench, PER_SECOND, seconds)
+                    note(rounds, name, lateness)
+                    if name == WITH:
+                        note(rounds, OCCURRENCES, taken())
                 bench.clear_queue()
                 bench.settle()
     without = rounds.ratio(f"{WITH} p99", f"{WITHOUT} p99")

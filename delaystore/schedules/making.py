@@ -18,8 +18,11 @@ from delaystore.text import time_text
 log = logging.getLogger("delaystore.schedules")
 HORIZON: Final = timedelta(minutes=2)
 """How far ahead of their nominal times occurrences are made, at the most."""
-LEAD: Final = timedelta(minutes=1)
-"""How far ahead of the next occurrence a dispatcher looks at a row again: dispatchers may be away for so long."""
+LEAD: Final = timedelta(seconds=59.5)
+"""How far ahead of the next occurrence a dispatcher looks at a row again: dispatchers may be away for so long.
+
+Nominal times are whole seconds, at which many occurrences are dispatched; rows are looked at between them.
+"""
 MOST_CAUGHT_UP: Final = 1_000
 """The most missed occurrences that are made of one schedule."""
 MOST_COUNTED: Final = 10_000
