@@ -37,6 +37,7 @@ from delaystore.cli._output import (
 )
 from delaystore.cli._send import body_of, headers_of, properties_of, warn_if_unreachable
 from delaystore.schedules import CatchUp, IfWaiting, Schedule, Schedules, ScheduleState
+from delaystore.schedules.editing import unknown
 from delaystore.stores import documents
 from delaystore.stores.records import Way
 from delaystore.text import counted, duration_text, named, parse_instant, time_text
@@ -184,7 +185,7 @@ def show(name: ScheduleName, *, where: StoredEndpoint, as_json: JsonOption = Fal
     with where.open() as opened:
         found = opened.delivery.schedules.get(name)
     if found is None:
-        raise _unknown(name)
+        raise unknown(name)
     if as_json:
         print_document(found.as_dict())
     else:
@@ -207,7 +208,7 @@ def upcoming(
         schedules = opened.delivery.schedules
         times, found = schedules.upcoming(name, count), schedules.get(name)
     if found is None:  # deleted meanwhile
-        raise _unknown(name)
+        raise unknown(name)
     if as_json:
         print_document({"name": name, "paused": found.paused, **_times(found.schedule, times)})
         return
@@ -306,7 +307,7 @@ def delete(
         if not yes and can_ask() and schedules.get(name) is not None:
             confirm(f"Delete the schedule {name!r} and its waiting runs?", "nothing is deleted")
         if not schedules.delete(name):
-            raise _unknown(name)
+            raise unknown(name)
     _report(name, "deleted", "", is_done=True, as_json=as_json)
 
 
@@ -351,11 +352,6 @@ def apply(
 def _acting(opened: "OpenedEndpoint", actor: str | None) -> Schedules:
     """The endpoint's schedules, in the name that --actor says."""
     return opened.delivery.schedules_as(Way.CLI, actor)
-
-
-def _unknown(name: str) -> typer.Exit:
-    print_note(f"not found: there is no schedule {name!r:.80}; `delaystore schedules list` shows them")
-    return typer.Exit(1)
 
 
 def _report(name: str, done: str, otherwise: str, what: str | None = None, *, is_done: bool, as_json: bool) -> None:

@@ -1,9 +1,8 @@
 """A schedule: its rule, the message that it makes, and how both are applied."""
 
 import json as js
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, time, timedelta
 from enum import StrEnum
@@ -12,12 +11,12 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Final, Required, Self, TypedDict
 
-from delaystore.errors import ConfigurationError, InvalidMessageError, InvalidScheduleError
-from delaystore.message import NO_BODY, NOTHING, DelayedMessage, json_content, span_of, utc
-from delaystore.schedules.rules import Rule, rule_of
-from delaystore.stores.documents import instant, plain
+from delaystore.errors import ConfigurationError, DelaystoreError, InvalidMessageError, InvalidScheduleError
+from delaystore.message import NO_BODY, NOTHING, DelayedMessage, json_content, utc
+from delaystore.schedules.rules import DaysRule, IntervalRule, Rule, duration_of, rule_of
+from delaystore.stores.documents import body_in, content, instant
 from delaystore.stores.schedules import StoredSchedule, occurrence_id
-from delaystore.text import parse_duration, parse_instant
+from delaystore.text import parse_instant
 
 MAX_NAME_BYTES: Final = 200
 """Bytes of a schedule's name in UTF-8: the ids of its occurrences are longer."""
@@ -193,7 +192,7 @@ class Schedule:
 
         """
         check_name(name)
-        try:
+        with named_in_errors(name):
             if json is not None:
                 body, properties = json_content(body, json, properties)
             elif body is None:
@@ -201,41 +200,37 @@ class Schedule:
             for called, given in (("headers", headers), ("properties", properties)):
                 if not isinstance(given, Mapping | None):
                     raise InvalidScheduleError(f"{called} must be a mapping of names to values, not {given!r:.80}")
-            starts, ends = _whole(starts, "starts"), _whole(ends, "ends")
-            anchor = None if every is None else starts or _PLACEHOLDER
+            options = {
+                "cron": cron,
+                "every": every,
+                "at": at,
+                "zone": zone,
+                "both_days": both_days,
+                "starts": starts,
+                "ends": ends,
+                "max_runs": max_runs,
+                "catch_up": catch_up,
+                "max_late": max_late,
+                "jitter": jitter,
+                "if_waiting": if_waiting,
+            }
             made = cls(
                 name=name,
-                rule=rule_of(cron=cron, every=every, at=at, zone=zone, starts=anchor, both_days=both_days),
                 destination=destination,
                 body=body,
                 headers=NOTHING if headers is None else headers,
                 properties=NOTHING if properties is None else properties,
-                starts=starts,
-                ends=ends,
-                max_runs=_count(max_runs),
-                catch_up=_choice(CatchUp, catch_up, "catch_up"),
-                max_late=_duration(max_late, "max_late", positive=True),
-                jitter=_duration(jitter, "jitter") or timedelta(0),
-                if_waiting=_choice(IfWaiting, if_waiting, "if_waiting"),
+                **_checked(options),
             )
-            if starts is not None and ends is not None and ends < starts:
-                raise InvalidScheduleError("ends must not be before starts")
             made.sample()
-        except (InvalidScheduleError, InvalidMessageError, ConfigurationError) as error:
-            raise InvalidScheduleError(f"the schedule {name!r} is invalid: {error}") from None
         return made
 
     def anchored(self, starts: datetime) -> Self:
         """The same, whose interval counts from `starts` if it names no other beginning."""
-        if self.starts is not None or not self.is_interval:
+        if self.starts is not None or not isinstance(self.rule, IntervalRule | DaysRule):
             return self
         starts = starts.replace(microsecond=0)
-        return replace(self, starts=starts, rule=rule_of(**{**self.rule.as_dict(), "starts": starts}))
-
-    @property
-    def is_interval(self) -> bool:
-        """Whether its rule is an interval, which counts from `starts`."""
-        return "every" in self.rule.as_dict()
+        return replace(self, starts=starts, rule=replace(self.rule, starts=starts))
 
     def after(self, time: datetime) -> datetime | None:
         """The first nominal time after `time`; None: there is none any more."""
@@ -245,10 +240,6 @@ class Schedule:
     def between(self, after: datetime, until: datetime) -> Iterator[datetime]:
         """The nominal times after `after`, up to `until`."""
         return self.rule.between(self._not_before(after), self._not_after(until))
-
-    def last_between(self, after: datetime, until: datetime) -> datetime | None:
-        """The last of `between`; None: there is none."""
-        return self.rule.last_between(self._not_before(after), self._not_after(until))
 
     def count_between(self, after: datetime, until: datetime, at_most: int) -> int:
         """How many `between` has, up to `at_most`."""
@@ -319,8 +310,8 @@ class Schedule:
     def of_row(cls, row: StoredSchedule) -> Self:
         """The schedule of a row. Raises InvalidScheduleError where this release or machine cannot read it."""
         try:
-            options = _options(js.dumps(row.definition))
-        except (TypeError, ValueError) as error:
+            options = _stored(js.dumps(row.definition))
+        except (DelaystoreError, TypeError, ValueError) as error:
             raise InvalidScheduleError(f"the schedule {row.name!r} cannot be read: {error}") from None
         return cls(
             name=row.name,
@@ -333,13 +324,8 @@ class Schedule:
 
     def as_document(self) -> dict[str, Any]:
         """The schedule as JSON; `of_document` makes it again, unless headers or properties are bytes or times."""
-        document: dict[str, Any] = {"name": self.name, "destination": self.destination, **self.definition()}
-        try:
-            document["body"] = self.body.decode()
-        except UnicodeDecodeError:
-            document["body_base64"] = b64encode(self.body).decode()
-        content = {"headers": plain(self.headers), "properties": plain(self.properties)}
-        return {**document, **{name: value for name, value in content.items() if value}}
+        found = {name: value for name, value in content(self).items() if value or name == "body"}
+        return {"name": self.name, "destination": self.destination, **self.definition(), **found}
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any], name: str | None = None) -> Self:
@@ -357,31 +343,22 @@ class Schedule:
         """
         members = {"name": name, **document}
         called = members["name"]
-        unknown = sorted(members.keys() - _MEMBERS)
-        if unknown:
-            known = ", ".join(sorted(_MEMBERS))
-            raise InvalidScheduleError(f"the schedule {called!r} is invalid: {unknown[0]!r:.80} is not one of {known}")
-        if not isinstance(members.get("destination"), str):
-            raise InvalidScheduleError(f"the schedule {called!r} is invalid: it needs a destination, which is a text")
-        for text in ("cron", "zone", "body", "body_base64", "catch_up", "if_waiting"):
-            if not isinstance(members.get(text), str | None):
-                raise InvalidScheduleError(f"the schedule {called!r} is invalid: {text} must be a text")
-        if not isinstance(members.get("both_days"), bool | None):
-            raise InvalidScheduleError(f"the schedule {called!r} is invalid: both_days must be true or false")
-        body: str | None = members.pop("body", None)
-        encoded: str | None = members.pop("body_base64", None)
-        if body is not None and encoded is not None:
-            raise InvalidScheduleError(f"the schedule {called!r} is invalid: give one of body and body_base64")
-        try:
-            content = b64decode(encoded, validate=True) if encoded is not None else body and body.encode()
-        except UnicodeEncodeError:
-            raise InvalidScheduleError(f"the schedule {called!r} is invalid: body cannot be written as UTF-8") from None
-        except (Base64Error, ValueError):
-            raise InvalidScheduleError(f"the schedule {called!r} is invalid: body_base64 is no base64") from None
-        for bound in ("starts", "ends"):
-            members[bound] = _time_in(members.get(bound), bound, called)
+        with named_in_errors(called):
+            unknown = sorted(members.keys() - _MEMBERS)
+            if unknown:
+                raise InvalidScheduleError(f"{unknown[0]!r:.80} is not one of {', '.join(sorted(_MEMBERS))}")
+            if not isinstance(members.get("destination"), str):
+                raise InvalidScheduleError("it needs a destination, which is a text")
+            for text in ("cron", "zone", "body", "body_base64", "catch_up", "if_waiting"):
+                if not isinstance(members.get(text), str | None):
+                    raise InvalidScheduleError(f"{text} must be a text")
+            if not isinstance(members.get("both_days"), bool | None):
+                raise InvalidScheduleError("both_days must be true or false")
+            body = body_in(members.pop("body", None), members.pop("body_base64", None))
+            for bound in _BOUNDS:
+                members[bound] = _time_in(members.get(bound), bound)
         given = {key: value for key, value in members.items() if value is not None and key != "name"}
-        return cls.of(called, body=b"" if content == "" else content, **given)
+        return cls.of(called, body=body, **given)
 
     def _not_before(self, time: datetime) -> datetime:
         return time if self.starts is None or self.starts <= time else self.starts - _SECOND
@@ -395,27 +372,42 @@ _PLACEHOLDER: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MEMBERS: Final = {"name", "body_base64", *Definition.__annotations__}
 
 
+@contextmanager
+def named_in_errors(name: object) -> Iterator[None]:
+    """Have errors about the definition of a schedule say its name. Raises InvalidScheduleError for all of them."""
+    try:
+        yield
+    except (InvalidScheduleError, InvalidMessageError, ConfigurationError) as error:
+        raise InvalidScheduleError(f"the schedule {name!r} is invalid: {error}") from None
+
+
 @lru_cache(maxsize=10_000)
-def _options(definition: str) -> Mapping[str, Any]:
-    """The arguments of a Schedule that a row keeps as JSON."""
+def _stored(definition: str) -> Mapping[str, Any]:
+    """The arguments of a Schedule that a row keeps as JSON; members of later releases are left out."""
     known = js.loads(definition)
-    starts, ends = (None if known.get(name) is None else datetime.fromisoformat(known[name]) for name in _BOUNDS)
-    rule = {name: known[name] for name in _OF_RULE if name in known}
+    return _checked(known | {name: datetime.fromisoformat(known[name]) for name in _BOUNDS if name in known})
+
+
+def _checked(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments of a Schedule besides its name and its message, of those of `Schedule.of` that are given."""
+    starts, ends = (_whole(given.get(name), name) for name in _BOUNDS)
+    if starts is not None and ends is not None and ends < starts:
+        raise InvalidScheduleError("ends must not be before starts")
+    rule = {name: given[name] for name in ("cron", "every", "at", "zone", "both_days") if name in given}
     return {
-        "rule": rule_of(**rule, starts=starts if "every" in rule else None),
+        "rule": rule_of(**rule, starts=starts or _PLACEHOLDER),
         "starts": starts,
         "ends": ends,
-        "max_runs": known.get("max_runs"),
-        "catch_up": CatchUp(known.get("catch_up", CatchUp.LAST)),
-        "max_late": None if known.get("max_late") is None else timedelta(seconds=known["max_late"]),
-        "jitter": timedelta(seconds=known.get("jitter", 0)),
-        "if_waiting": IfWaiting(known.get("if_waiting", IfWaiting.ALLOW)),
+        "max_runs": _count(given.get("max_runs")),
+        "catch_up": _choice(CatchUp, given.get("catch_up", CatchUp.LAST), "catch_up"),
+        "max_late": _duration(given.get("max_late"), "max_late", positive=True),
+        "jitter": _duration(given.get("jitter"), "jitter") or timedelta(0),
+        "if_waiting": _choice(IfWaiting, given.get("if_waiting", IfWaiting.ALLOW), "if_waiting"),
     }
 
 
 _BOUNDS: Final = ("starts", "ends")
 _LONGEST: Final = timedelta(days=3650)
-_OF_RULE: Final = ("cron", "every", "at", "zone", "both_days")
 
 
 def _with_own_id(values: Mapping[str, Any], message_id: str) -> Mapping[str, Any]:
@@ -427,14 +419,11 @@ def _whole(given: datetime | None, name: str) -> datetime | None:
     return None if given is None else utc(given, name).replace(microsecond=0)
 
 
-def _time_in(given: Any, name: str, called: object) -> datetime | None:
+def _time_in(given: Any, name: str) -> datetime | None:
     """A time of a document: TOML has datetimes, JSON has texts."""
     if given is None or isinstance(given, datetime):
         return given
-    try:
-        return parse_instant(given if isinstance(given, str) else repr(given), name)
-    except ConfigurationError as error:
-        raise InvalidScheduleError(f"the schedule {called!r} is invalid: {error}") from None
+    return parse_instant(given if isinstance(given, str) else repr(given), name)
 
 
 def _count(given: int | None) -> int | None:
@@ -446,10 +435,7 @@ def _count(given: int | None) -> int | None:
 def _duration(given: timedelta | float | str | None, name: str, *, positive: bool = False) -> timedelta | None:
     if given is None:
         return None
-    try:
-        found = parse_duration(given, name) if isinstance(given, str) else span_of(given, name)
-    except OverflowError:
-        found = timedelta.max
+    found = duration_of(given, name)
     if not timedelta(0) <= found <= _LONGEST or (positive and not found):
         least = "more than 0" if positive else "0"
         raise InvalidScheduleError(f"{name} must be a duration from {least} to ten years, not {given!s:.80}")

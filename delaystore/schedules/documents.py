@@ -38,8 +38,8 @@ def schedule_file(path: Path, prefix: str | None = None) -> ScheduleFile:
         prefix: The prefix, if the file has none; or in its place.
 
     Raises:
-        ConfigurationError: The file cannot be read, is no TOML or JSON, or has no prefix or other members.
-        InvalidScheduleError: A schedule is invalid, occurs twice, or is not below the prefix.
+        ConfigurationError: The file cannot be read, is no TOML or JSON, has no prefix or other members, or a schedule
+            is invalid, occurs twice, or is not below the prefix.
 
     """
     is_json = path.suffix.lower() == ".json"
@@ -62,7 +62,7 @@ def schedule_file(path: Path, prefix: str | None = None) -> ScheduleFile:
         schedules = [Schedule.of_document(each) for each in found]
         check_together(schedules, prefix)
     except InvalidScheduleError as error:
-        raise InvalidScheduleError(f"{path}: {error}") from None
+        raise ConfigurationError(f"{path}: {error}") from None
     return ScheduleFile(path, prefix, schedules)
 
 

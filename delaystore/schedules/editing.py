@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from delaystore.errors import InvalidScheduleError, UnknownScheduleError
-from delaystore.message import unmarked
+from delaystore.message import DelayedMessage, unmarked
 from delaystore.schedules.definition import BACKFILLED, Schedule, check_name
 from delaystore.schedules.making import made_lately, occurrences, store_new
 from delaystore.schedules.rules import zone_fingerprint
@@ -105,8 +105,12 @@ class Editing:
         """
         below = () if prefix is None else self.rows.names(prefix)
         known = self.lock({*below, *(each.name for each in wanted)})
-        if version is not None:
-            _check_version(known, wanted[0].name, version)
+        for name in (each.name for each in wanted if version is not None):
+            if version != (known[name].version if name in known else 0):
+                raise InvalidScheduleError(
+                    f"the schedule {name!r} exists already, or another user has changed or deleted it meanwhile; "
+                    "nothing was changed, look at it again"
+                )
         new = [each.anchored(self.now) for each in wanted if each.name not in known]
         edited = [_anchored_as(each, known[each.name], self.now) for each in wanted if each.name in known]
         changed = [each for each in edited if not _is_same(each, known[each.name])]
@@ -119,13 +123,12 @@ class Editing:
         )
         if dry_run:
             return changes
-        added = [self._row(each) for each in new]
+        added, messages = self._made([self._row(each, each.after(self.now)) for each in new])
         if not self.rows.add(added):
             return None
+        store_new(self.rows, messages)
         former = self._caught_up([known[each.name] for each in changed])
-        rewritten = self._rewritten(former, changed, prefix)
-        self.rows.write(rewritten)
-        self._make([*added, *rewritten])
+        self._write(self._rewritten(former, changed, prefix))
         self.note(ChangeAction.PUT, *changes.created, *changes.changed)
         self.delete([known[name] for name in deleted], prefix)
         return changes
@@ -139,8 +142,7 @@ class Editing:
 
     def write(self, row: StoredSchedule) -> None:
         """Write a locked row, and make its next occurrences if a dispatcher is to look at it now."""
-        self.rows.write([replace(row, changed=self.now, changed_by=self._actor.by)])
-        self._make([row] if row.look_at == self.now else [])
+        self._write([replace(row, changed=self.now, changed_by=self._actor.by)])
 
     def without_future(self, row: StoredSchedule) -> StoredSchedule:
         """The row without its occurrences that are not due yet: they are deleted unless a dispatcher has claimed one.
@@ -150,7 +152,7 @@ class Editing:
         ids = self._waiting([row])[row.name]
         due = {each.message_id: unmarked(each) for each in self.rows.messages(list(ids)).values()}
         future = [each for each, nominal in ids.items() if max(nominal, due.get(each, nominal)) > self.now]
-        return self._undone(row, [ids[each] for each in self.remove(future)])
+        return self.undone(row, [ids[each] for each in self.remove(future)])
 
     def next_due(self, row: StoredSchedule, schedule: Schedule) -> datetime | None:
         """The next nominal time by the rule of `schedule`, after the last one that the row has made.
@@ -178,7 +180,9 @@ class Editing:
         done = {each.name: each for each in known}
         late = [each for each in known if each.look_at and each.next_due and each.next_due <= self.now]
         while late:
-            advanced = self._make(late)
+            advanced, messages = occurrences(self.rows, late, self.now)
+            self.rows.advance(advanced)
+            store_new(self.rows, messages)
             done |= {each.name: each for each in advanced}
             late = late[len(advanced) :]
         return done
@@ -199,7 +203,7 @@ class Editing:
                 found[row.name] |= {occurrence_id(row.name, each): each for each in made_lately(row, self.now)}
         return found
 
-    def _undone(self, row: StoredSchedule, removed: Collection[datetime]) -> StoredSchedule:
+    def undone(self, row: StoredSchedule, removed: Collection[datetime]) -> StoredSchedule:
         """The row as if it had not made the occurrences of these nominal times."""
         progress = row.progress.at(self.now)
         progress = replace(
@@ -209,6 +213,18 @@ class Editing:
             remaining=None if progress.remaining is None else progress.remaining + len(removed),
         )
         return replace(row, progress=progress)
+
+    def _made(self, rows: Sequence[StoredSchedule]) -> tuple[Sequence[StoredSchedule], Sequence[DelayedMessage]]:
+        """Make the next occurrences of rows that are to be looked at now; returns all rows after that, and these."""
+        advanced, messages = occurrences(self.rows, [each for each in rows if each.look_at == self.now], self.now)
+        made = {each.name: each for each in advanced}
+        return [made.get(each.name, each) for each in rows], messages
+
+    def _write(self, rows: Sequence[StoredSchedule]) -> None:
+        """Write locked rows, and make the next occurrences of rows that are to be looked at now."""
+        rows, messages = self._made(rows)
+        self.rows.write(rows)
+        store_new(self.rows, messages)
 
     def _rewritten(
         self, former: Mapping[str, StoredSchedule], changed: Sequence[Schedule], prefix: str | None
@@ -226,18 +242,19 @@ class Editing:
         for schedule in changed:
             times = waiting[schedule.name]
             gone = {each: nominal for each, nominal in times.items() if each in removed}
-            row = self._undone(former[schedule.name], [each for each in gone.values() if each > self.now])
+            row = self.undone(former[schedule.name], [each for each in gone.values() if each > self.now])
             row = self._defined(row, schedule)
             rows.append(row)
+            past = sorted((nominal, each) for each, nominal in gone.items() if nominal <= self.now)
+            following = [*(nominal for nominal, _ in past[1:]), row.next_due]
             again += [
                 schedule.message(
                     nominal,
-                    row.next_due,
+                    later,
                     due_time=unmarked(old[each]) if each in old else None,
                     backfilled=each in old and old[each].headers.get(BACKFILLED) is True,
                 )
-                for each, nominal in gone.items()
-                if nominal <= self.now
+                for (nominal, each), later in zip(past, following, strict=False)
             ]
         store_new(self.rows, again)
         return rows
@@ -251,24 +268,15 @@ class Editing:
         next_due = None if remaining == 0 else self.next_due(row, schedule)
         skips = tuple(each for each in progress.skips if schedule.after(each - _SECOND) == each)
         return replace(
-            self._row(schedule),
+            self._row(schedule, next_due),
             paused=row.paused,
             version=row.version + 1,
             progress=replace(progress, remaining=remaining, skips=skips),
-            next_due=next_due,
             look_at=None if next_due is None or row.paused else self.now,
         )
 
-    def _make(self, changed: Sequence[StoredSchedule]) -> Sequence[StoredSchedule]:
-        """Make the next occurrences of rows, which are locked and stored; returns these as they are written then."""
-        advanced, messages = occurrences(self.rows, [each for each in changed if each.look_at], self.now)
-        self.rows.advance(advanced)
-        store_new(self.rows, messages)
-        return advanced
-
-    def _row(self, schedule: Schedule) -> StoredSchedule:
+    def _row(self, schedule: Schedule, next_due: datetime | None) -> StoredSchedule:
         """The row of a new schedule, which has made nothing yet. It is to be looked at now."""
-        next_due = schedule.after(self.now)
         return StoredSchedule(
             name=schedule.name,
             destination=schedule.destination,
@@ -283,14 +291,6 @@ class Editing:
             progress=ScheduleProgress(remaining=schedule.max_runs),
             changed=self.now,
             changed_by=self._actor.by,
-        )
-
-
-def _check_version(known: Mapping[str, StoredSchedule], name: str, version: int) -> None:
-    found = known[name].version if name in known else 0
-    if found != version:
-        raise InvalidScheduleError(
-            f"the schedule {name!r} was not changed, because another user has changed it meanwhile; look at it again"
         )
 
 
@@ -316,8 +316,11 @@ def unknown(name: str) -> UnknownScheduleError:
 
 def _anchored_as(schedule: Schedule, row: StoredSchedule, now: datetime) -> Schedule:
     """`schedule`, whose interval counts from the beginning that the row has, or from `now`, if it names none."""
-    known = row.definition.get("starts")
-    return schedule.anchored(now if known is None else datetime.fromisoformat(known))
+    try:
+        known = Schedule.of_row(row).starts
+    except InvalidScheduleError:
+        known = None
+    return schedule.anchored(known or now)
 
 
 def _is_same(schedule: Schedule, row: StoredSchedule) -> bool:

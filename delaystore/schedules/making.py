@@ -57,16 +57,17 @@ def make_due(rows: ScheduleRows, limit: int = AT_ONCE) -> Made:
     taken = rows.take_due(now, limit)
     advanced, messages = occurrences(rows, taken, now)
     rows.advance(advanced)
-    return Made(len(advanced), store_new(rows, messages))
+    new = store_new(rows, messages)
+    return Made(len(advanced), min((each.due_time for each in new), default=None))
 
 
-def store_new(rows: ScheduleRows, messages: Sequence[DelayedMessage]) -> datetime | None:
-    """Store those of `messages` whose ids do not wait; returns the first due time of these."""
-    there = set(rows.waiting_of([each.message_id for each in messages])) if messages else set[str]()
+def store_new(rows: ScheduleRows, messages: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:
+    """Store those of `messages` whose ids do not wait; returns these."""
+    there = set(rows.waiting_of([each.message_id for each in messages]))
     new = [each for each in messages if each.message_id not in there]
     if new:
         rows.transaction.store_many(new)
-    return min((each.due_time for each in new), default=None)
+    return new
 
 
 def occurrences(
@@ -77,8 +78,8 @@ def occurrences(
     If computing takes too long, the other rows are left to another call.
     """
     skipping = [each for each in taken if each.definition.get("if_waiting") == IfWaiting.SKIP]
-    last = [occurrence_id(each.name, time) for each in skipping for time in _made_last(each)]
-    waiting = rows.waiting_of(last) if last else ()
+    last = [(each.name, _made_last(each)) for each in skipping]
+    waiting = rows.waiting_of([occurrence_id(name, nominal) for name, nominal in last if nominal is not None])
     advanced: list[StoredSchedule] = []
     messages: list[DelayedMessage] = []
     began = time.monotonic()
@@ -95,10 +96,9 @@ def occurrences(
     return advanced, messages
 
 
-def _made_last(row: StoredSchedule) -> Sequence[datetime]:
-    """The nominal time of the occurrence that was made last; none was, if it is empty."""
-    progress = row.progress
-    return progress.ahead[-1:] or ([] if progress.last is None else [progress.last])
+def _made_last(row: StoredSchedule) -> datetime | None:
+    """The nominal time of the occurrence that was made last; None: none was."""
+    return row.progress.ahead[-1] if row.progress.ahead else row.progress.last
 
 
 class _Making:
@@ -110,7 +110,7 @@ class _Making:
         self._last, self._ahead, self._remaining = progress.last, [*progress.ahead], progress.remaining
         self._made, self._missed, self._overlapped = progress.made, progress.missed, progress.overlapped
         self._skips = set(progress.skips)
-        self._made_last = next(iter(_made_last(row)), None)
+        self._made_last = _made_last(row)
         self._waits = self._made_last is not None and occurrence_id(row.name, self._made_last) in waiting
         self.messages: list[DelayedMessage] = []
 
@@ -151,7 +151,7 @@ class _Making:
             longest = MOST_LATE
         if longest is not None:
             after = max(before, now - longest - schedule.jitter - timedelta(microseconds=1))
-        chosen = _newest(schedule, after, now, most, self._skips)
+        chosen = newest(schedule, after, now, most, self._skips)
         if longest is not None:
             chosen = [each for each in chosen if schedule.due_time(each) + longest >= now]
         skipped = sum(before < each <= now for each in self._skips)
@@ -196,7 +196,7 @@ class _Making:
         return min(nominal, max(due, self._now) + _AFTER_DUE)
 
 
-def _newest(
+def newest(
     schedule: Schedule, after: datetime, until: datetime, most: int, skips: Collection[datetime] = ()
 ) -> Sequence[datetime]:
     """The last `most` nominal times after `after`, up to `until`, that are not in `skips`, in their order."""
@@ -210,7 +210,7 @@ def _newest(
 def made_lately(row: StoredSchedule, now: datetime) -> Sequence[datetime]:
     """Nominal times of the last day, MOST_CAUGHT_UP at most; none, if the row cannot be read."""
     try:
-        return _newest(Schedule.of_row(row), now - timedelta(days=1), now, MOST_CAUGHT_UP)
+        return newest(Schedule.of_row(row), now - timedelta(days=1), now, MOST_CAUGHT_UP)
     except InvalidScheduleError:
         return ()
 

@@ -30,7 +30,7 @@ from typing_extensions import override
 
 from delaystore.errors import ConfigurationError, InvalidMessageError, InvalidScheduleError
 from delaystore.message import span_of
-from delaystore.text import clock_change, exact_duration_text, first_shown, parse_duration, parse_instant
+from delaystore.text import clock_change, exact_duration_text, first_shown, parse_duration
 from delaystore.text import zone as zone_of
 
 _SECOND: Final = timedelta(seconds=1)
@@ -93,34 +93,17 @@ class Rule(ABC):
             yield found
             found = self.next_after(found)
 
-    def last_between(self, after: datetime, until: datetime) -> datetime | None:
-        """The last nominal time after `after`, and up to and including `until`; None: there is none."""
-        after, until = (each.astimezone(UTC).replace(microsecond=0) for each in (after, until))
-        last, begin, end, span = None, until, until, _SECOND
-        while last is None and begin > after:  # back from the end, by spans that double
-            begin, end, span = until - min(span, until - after), begin, 2 * span
-            last = self._in(begin, end)
-        while last is not None and last < end:  # between a nominal time, and a time after which there is none
-            middle = last + (end - last) // (2 * _SECOND) * _SECOND
-            later = self._in(middle, end)
-            last, end = (later, end) if later else (last, middle)
-        return last
-
     def count_between(self, after: datetime, until: datetime, at_most: int) -> int:
         """The number of nominal times after `after`, and up to and including `until`; it stops at `at_most`."""
         return sum(1 for _ in islice(self.between(after, until), at_most))
 
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:
-        """The rule as JSON: the arguments of `rule_of` that differ from their defaults."""
+        """The rule as JSON: the arguments of `rule_of` that differ from their defaults, without `starts`."""
 
     @abstractmethod
     def _next(self, instant: datetime) -> datetime | None:
         """As `next_after`, of a time in UTC and whole seconds. Raises OverflowError after the year 9999."""
-
-    def _in(self, after: datetime, until: datetime) -> datetime | None:
-        found = self.next_after(after)
-        return found if found is not None and found <= until else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,12 +171,7 @@ class IntervalRule(Rule):
 
     @override
     def as_dict(self) -> dict[str, Any]:
-        return {"every": int(self.every.total_seconds()), "starts": self.starts.isoformat()}
-
-    @override
-    def last_between(self, after: datetime, until: datetime) -> datetime | None:
-        number = self._number(until)
-        return self.starts + self.every * (number - 1) if number > self._number(after) else None
+        return {"every": int(self.every.total_seconds())}
 
     @override
     def count_between(self, after: datetime, until: datetime, at_most: int) -> int:
@@ -229,8 +207,7 @@ class DaysRule(Rule):
 
     @override
     def as_dict(self) -> dict[str, Any]:
-        every, starts = int(self.every.total_seconds()), self.starts.isoformat()
-        return {"every": every, "at": _time_text(self.at), **_given(self.zone), "starts": starts}
+        return {"every": int(self.every.total_seconds()), "at": _time_text(self.at), **_given(self.zone)}
 
     @override
     def _next(self, instant: datetime) -> datetime:
@@ -247,7 +224,7 @@ def rule_of(
     every: timedelta | float | str | None = None,
     at: str | time | None = None,
     zone: str | None = None,
-    starts: datetime | str | None = None,
+    starts: datetime | None = None,
     both_days: bool = False,
 ) -> Rule:
     """Make the rule of a schedule, from exactly one of `cron` and `every`.
@@ -258,12 +235,12 @@ def rule_of(
         every: An interval of 1 s to 10,000 days: a timedelta, seconds, or a text such as `5m`.
         at: The local time of an interval of whole days: `09:00`, `09:00:30`, or a time without a time zone.
         zone: The IANA name of the time zone of `cron` or `at`; None: UTC. An interval without `at` has none.
-        starts: The anchor of an interval, which an interval needs: an aware time, or its text in ISO 8601.
-            Microseconds are dropped. A cron expression has no anchor, and ignores it.
+        starts: The anchor of an interval, which an interval needs, in UTC and whole seconds. A cron expression ignores
+            it.
         both_days: As in Celery and APScheduler, both day-of-month and day-of-week of `cron` must match.
 
     Returns:
-        The rule. `rule_of(**rule.as_dict())` makes an equal one.
+        The rule. `rule_of(**rule.as_dict(), starts=starts)` makes an equal one.
 
     Raises:
         InvalidScheduleError: An argument is missing, invalid, or of no use beside the others; or the expression never
@@ -282,15 +259,16 @@ def rule_of(
     assert every is not None
     if both_days:
         raise InvalidScheduleError("both_days is for cron expressions; leave it out")
-    span, anchor = _interval(every), _anchor(starts)
+    assert starts is not None, "an interval needs an anchor"
+    span = _interval(every)
     if at is not None:
         if span % _DAY:
             text = exact_duration_text(span)
             raise InvalidScheduleError(f"every is {text}, and at needs whole days; give days, or leave at out")
-        return DaysRule(every=span, at=_local_time(at), zone=where, starts=anchor)
+        return DaysRule(every=span, at=_local_time(at), zone=where, starts=starts)
     if where != "UTC":
         raise InvalidScheduleError("an interval goes by elapsed time; leave zone out, or add at for a local time")
-    return IntervalRule(every=span, starts=anchor)
+    return IntervalRule(every=span, starts=starts)
 
 
 @lru_cache(maxsize=1024)
@@ -314,6 +292,19 @@ def zone_fingerprint(zone: str) -> str:
     changes = (change for year in _KNOWN_YEARS for change in _changes(zone, year))
     offsets = (f"{each.isoformat()} {each.astimezone(where).utcoffset()}" for each in (begin, *changes))
     return sha256("\n".join(offsets).encode()).hexdigest()[:12]
+
+
+def duration_of(given: timedelta | float | str, name: str) -> timedelta:
+    """A timedelta, seconds, or a text such as `5m`, as a timedelta; timedelta.max for longer ones.
+
+    `name`: of the argument. Raises InvalidScheduleError.
+    """
+    try:
+        return parse_duration(given, name) if isinstance(given, str) else span_of(given, name)
+    except (ConfigurationError, InvalidMessageError) as error:
+        raise InvalidScheduleError(str(error)) from None
+    except OverflowError:
+        return timedelta.max
 
 
 def _check_cron(cron: str, both_days: bool) -> None:
@@ -359,27 +350,10 @@ def _wrong_field(text: str, parts: list[str], error: str) -> InvalidScheduleErro
 
 
 def _interval(every: timedelta | float | str) -> timedelta:
-    try:
-        span = parse_duration(every, "every") if isinstance(every, str) else span_of(every, "every")
-    except (ConfigurationError, InvalidMessageError) as error:
-        raise InvalidScheduleError(str(error)) from None
-    except OverflowError:
-        span = timedelta.max
+    span = duration_of(every, "every")
     if not _SECOND <= span <= _LONGEST_INTERVAL or span % _SECOND:
         raise InvalidScheduleError(f"every {every!s} is out of range; give whole seconds, from 1s to 10000d")
     return span
-
-
-def _anchor(starts: datetime | str | None) -> datetime:
-    if starts is None:
-        raise InvalidScheduleError("an interval needs an anchor; give its first time as starts")
-    try:
-        found = parse_instant(starts, "starts") if isinstance(starts, str) else starts
-    except ConfigurationError as error:
-        raise InvalidScheduleError(str(error)) from None
-    if not isinstance(found, datetime) or found.utcoffset() is None:
-        raise InvalidScheduleError(f"starts {starts!s} has no time zone; use an aware datetime")
-    return found.astimezone(UTC).replace(microsecond=0)
 
 
 def _local_time(at: str | time) -> time:

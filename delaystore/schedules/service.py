@@ -7,12 +7,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final, Self, Unpack
 
-from delaystore.errors import DelaystoreError, InvalidScheduleError, StoreUnavailableError
+from delaystore.errors import InvalidScheduleError, StoreUnavailableError
 from delaystore.message import EARLIEST_DUE_TIME, DelayedMessage, utc
-from delaystore.schedules.definition import Definition, Schedule, check_name
+from delaystore.schedules.definition import Definition, Schedule, check_name, named_in_errors
 from delaystore.schedules.editing import Acting, Editing, ScheduleChanges, check_together, unknown
+from delaystore.schedules.making import store_new
 from delaystore.stores.documents import instant
 from delaystore.stores.records import ChangeAction
 from delaystore.stores.schedules import (
@@ -193,6 +195,12 @@ class Schedules:
         check_together(wanted, prefix)
         return self._put(wanted, prefix, dry_run=dry_run)
 
+    def check(self, wanted: Iterable[Schedule]) -> None:
+        """Raise InvalidScheduleError for a schedule whose occurrences the store or the transport cannot carry."""
+        for schedule in wanted:
+            with named_in_errors(schedule.name):
+                self._access.check(schedule.sample())
+
     def pause(self, name: str) -> bool:
         """Make no more occurrences of a schedule. Occurrences that are not due yet are deleted.
 
@@ -253,6 +261,7 @@ class Schedules:
         Raises:
             UnknownScheduleError: There is no schedule of that name.
             InvalidScheduleError: It has no occurrence at that time, or that is past.
+            InvalidMessageError: `at` has no time zone.
 
         """
         at = utc(at, "at")
@@ -265,19 +274,13 @@ class Schedules:
                 raise InvalidScheduleError(f"the schedule {name!r} has no future occurrence at {time_text(at)}; {hint}")
             if at in progress.skips:
                 return True
-            ahead = [each for each in progress.ahead if each != at]
-            is_made = len(ahead) < len(progress.ahead) or at <= now
+            is_made = at in progress.ahead or at <= now
             if is_made and not edit.remove([occurrence_id(name, at)]):
                 return False
-            row = row.with_progress(
-                ahead=tuple(ahead),
-                made=progress.made - is_made,
-                remaining=None if progress.remaining is None else progress.remaining + is_made,
-                skipped=progress.skipped + 1,
-                skips=tuple(sorted({*progress.skips, at})),
-            )
+            row = edit.undone(row, [at] if is_made else [])
+            row = row.with_progress(skipped=progress.skipped + 1, skips=tuple(sorted({*progress.skips, at})))
             if is_made and row.next_due is None:  # the last run was made; another occurrence may have it now
-                next_due = schedule.after(progress.ahead[-1])
+                next_due = schedule.after(max([now, at, *row.progress.ahead]))
                 row = replace(row, next_due=next_due, look_at=None if row.paused or next_due is None else now)
             edit.write(row)
             edit.note(ChangeAction.SKIP, name, detail=f" at {time_text(at)}")
@@ -322,6 +325,7 @@ class Schedules:
         Raises:
             UnknownScheduleError: There is no schedule of that name.
             InvalidScheduleError: The time is not past, or has more than 10,000 occurrences.
+            InvalidMessageError: `since` or `until` has no time zone.
 
         """
         since, until = utc(since, "since"), utc(until, "until")
@@ -331,22 +335,21 @@ class Schedules:
             schedule, rows = Schedule.of_row(edit.locked(name)), edit.rows
             if until > edit.now:
                 raise InvalidScheduleError(f"until {time_text(until)} is in the future; backfill is for past times")
-            times = []
-            for nominal in schedule.between(max(since, EARLIEST_DUE_TIME) - timedelta(microseconds=1), until):
-                times.append(nominal)
-                if len(times) > MOST_BACKFILLED:
-                    raise InvalidScheduleError(
-                        f"the schedule {name!r} has more than {counted(MOST_BACKFILLED, 'occurrence')} in that time; "
-                        "backfill a shorter time first"
-                    )
-            ids = {occurrence_id(name, nominal): nominal for nominal in times}
-            waiting = set(rows.waiting_of(list(ids)))
-            made = [
-                schedule.message(nominal, schedule.after(nominal), due_time=edit.now, backfilled=True)
-                for message_id, nominal in ids.items()
-                if message_id not in waiting
-            ]
-            rows.transaction.store_many(made)
+            begin = max(since, EARLIEST_DUE_TIME) - timedelta(microseconds=1)
+            times = list(islice(schedule.between(begin, until), MOST_BACKFILLED + 1))
+            if len(times) > MOST_BACKFILLED:
+                raise InvalidScheduleError(
+                    f"the schedule {name!r} has more than {counted(MOST_BACKFILLED, 'occurrence')} in that time; "
+                    "backfill a shorter time first"
+                )
+            following = [*times[1:], *(schedule.after(last) for last in times[-1:])]
+            made = store_new(
+                rows,
+                [
+                    schedule.message(nominal, later, due_time=edit.now, backfilled=True)
+                    for nominal, later in zip(times, following, strict=True)
+                ],
+            )
             span = f" from {time_text(since)} to {time_text(until)}: {counted(len(made), 'occurrence')}"
             edit.note(ChangeAction.BACKFILL, name, detail=span)
         return len(made)
@@ -391,7 +394,14 @@ class Schedules:
             return []
         with self._access.opened("listing schedules") as rows:
             now = rows.transaction.now()
-            return list(_states(rows.list(prefix, after=after, limit=limit), now))
+            found: List[ScheduleState] = []
+            while (wanted := limit - len(found)) > 0:
+                page = rows.list(prefix, after=after, limit=wanted)
+                found += _states(page, now)
+                if len(page) < wanted:
+                    break
+                after = page[-1].name
+            return found
 
     def upcoming(self, name: str, count: int = 5) -> Sequence[datetime]:
         """The nominal times of the next occurrences, without skipped ones.
@@ -409,7 +419,7 @@ class Schedules:
             row = _row(rows, name)
             if row is None:
                 raise unknown(name)
-            return _upcoming(row, rows.transaction.now(), count)
+            return _upcoming(row, Schedule.of_row(row), rows.transaction.now(), count)
 
     def preview(self, schedule: Schedule, count: int = 5) -> Sequence[datetime]:
         """The next nominal times that a schedule would have if you put it now. Nothing is written."""
@@ -427,11 +437,7 @@ class Schedules:
     def _put(
         self, wanted: Sequence[Schedule], prefix: str | None, *, dry_run: bool, version: int | None = None
     ) -> ScheduleChanges:
-        for schedule in wanted:
-            try:
-                self._access.check(schedule.sample())
-            except DelaystoreError as error:
-                raise InvalidScheduleError(f"the schedule {schedule.name!r} is invalid: {error}") from None
+        self.check(wanted)
         with self._changing("putting a schedule") as edit:
             for _ in range(_ATTEMPTS):
                 changes = edit.put(wanted, prefix, dry_run=dry_run, version=version)
@@ -456,12 +462,12 @@ def _row(rows: ScheduleRows, name: str) -> StoredSchedule | None:
     return found[0] if found and found[0].name == name else None
 
 
-def _upcoming(row: StoredSchedule, now: datetime, count: int) -> Sequence[datetime]:
+def _upcoming(row: StoredSchedule, schedule: Schedule, now: datetime, count: int) -> Sequence[datetime]:
     """The nominal times of occurrences that are not due yet, made or not."""
     progress = row.progress.at(now)
     if progress.remaining is not None:
         count = min(count, progress.remaining + len(progress.ahead))
-    return next_times(Schedule.of_row(row), now, count, progress.skips)
+    return next_times(schedule, now, count, progress.skips)
 
 
 def _states(rows: Sequence[StoredSchedule], now: datetime) -> Iterator[ScheduleState]:
@@ -473,11 +479,11 @@ def _states(rows: Sequence[StoredSchedule], now: datetime) -> Iterator[ScheduleS
 
 
 def _state(row: StoredSchedule, now: datetime) -> ScheduleState:
-    progress = row.progress.at(now)
+    progress, schedule = row.progress.at(now), Schedule.of_row(row)
     return ScheduleState(
-        schedule=Schedule.of_row(row),
+        schedule=schedule,
         paused=row.paused,
-        next_time=None if row.paused else next(iter(_upcoming(row, now, 1)), None),
+        next_time=None if row.paused else next(iter(_upcoming(row, schedule, now, 1)), None),
         last_time=progress.last,
         made=progress.made,
         missed=progress.missed,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import DispatchObserver
 from delaystore.dispatcher.dispatcher import Dispatcher, check_pair
-from delaystore.errors import ConfigurationError, InvalidMessageError
 from delaystore.ingress.control import ControlQueue
 from delaystore.ingress.ingress import Ingress
 from delaystore.registry import needed_for
@@ -30,11 +29,13 @@ if TYPE_CHECKING:
 class ServedEndpoint:
     """One endpoint, opened; nothing is connected yet. `delivery`: for the page, and for the control queue.
 
+    `tell`: called with remarks for people, a line each.
     Raises ConfigurationError for settings that cannot work, MissingDependencyError.
     """
 
-    def __init__(self, name: str, configuration: "EndpointConfiguration") -> None:
+    def __init__(self, name: str, configuration: "EndpointConfiguration", tell: Callable[[str], object]) -> None:
         self.name: Final = name
+        self._tell = tell
         self._lock = threading.Lock()
         self._prepared = False
         self._putting = threading.Lock()
@@ -45,9 +46,9 @@ class ServedEndpoint:
             opened.callback(self.store.close)
             self.transport: Final = transport_at(configuration.transport.value, configuration.schema)
             opened.callback(self.transport.close)
-            self.check(configuration)
             settings = replace(configuration.settings(), automatic_setup=False)
             self.delivery: Final = DelayedDelivery(name, self.store, self.transport, settings)
+            self.check(configuration)
             opened.pop_all()
 
     def check(self, configuration: "EndpointConfiguration") -> None:
@@ -56,11 +57,7 @@ class ServedEndpoint:
         if configuration.schedules is not None:
             if not isinstance(self.store, StoreWithSchedules):
                 raise no_schedules(self.store)
-            for schedule in configuration.schedules.schedules:
-                try:
-                    self.transport.check(schedule.sample())
-                except InvalidMessageError as error:
-                    raise ConfigurationError(f"the schedule {schedule.name!r} is invalid: {error}") from None
+            self.delivery.schedules.check(configuration.schedules.schedules)
 
     def dispatched_by(self, dispatcher: Dispatcher) -> None:
         """Have `wake_up` wake that dispatcher from now on."""
@@ -78,10 +75,10 @@ class ServedEndpoint:
                 self.store.setup_infrastructure()
                 self._prepared = True
 
-    def put_schedules(self, wanted: ScheduleFile | None, tell: Callable[[str], object]) -> None:
+    def put_schedules(self, wanted: ScheduleFile | None) -> None:
         """Make the schedules below the prefix of a file its schedules, unless the last call did.
 
-        `tell`: called with the changes, in one line. Raises StoreError; StoreUnavailableError: try again.
+        Raises StoreError; StoreUnavailableError: try again.
         """
         with self._putting:
             if wanted is None or wanted == self._put:
@@ -91,7 +88,7 @@ class ServedEndpoint:
             self._put = wanted
         numbers = {"created": len(changes.created), "changed": len(changes.changed), "deleted": len(changes.deleted)}
         counts = ", ".join(f"{number:,} {what}" for what, number in {**numbers, "unchanged": changes.unchanged}.items())
-        tell(f"schedules of {self.name!r} below {wanted.prefix!r}: {counts}")
+        self._tell(f"schedules of {self.name!r} below {wanted.prefix!r}: {counts}")
 
     def close(self) -> None:
         """Close store and transport; may be called twice."""
@@ -153,19 +150,16 @@ LONGEST_QUESTION: Final = 2.0
 
 
 def dispatcher_of(
-    opened: ServedEndpoint,
-    configuration: EndpointConfiguration,
-    observer: DispatchObserver | None,
-    tell: Callable[[str], object],
+    opened: ServedEndpoint, configuration: EndpointConfiguration, observer: DispatchObserver | None
 ) -> EndpointComponent:
     """The dispatcher of an endpoint, which first puts the schedules of its file.
 
-    Its problems are as `delaystore health` judges. `observer` None: no metrics. `tell`: see `put_schedules`.
+    Its problems are as `delaystore health` judges. `observer` None: no metrics.
     """
     name, settings = configuration.dispatcher.name, configuration.settings()
     dispatcher = Dispatcher(opened.store, opened.transport, settings, opened.name, observer=observer, name=name)
     opened.dispatched_by(dispatcher)
-    put = partial(opened.put_schedules, configuration.schedules, tell)
+    put = partial(opened.put_schedules, configuration.schedules)
     return EndpointComponent(opened, dispatcher, lambda: dispatcher.health(LONGEST_QUESTION).problems, before=put)
 
 

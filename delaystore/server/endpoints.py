@@ -39,11 +39,10 @@ class Endpoint:
         own: frozenset[str] = frozenset(),
     ) -> None:
         self.name: Final = name
-        self._tell = tell
         self._own = own
         self.configuration = configuration
         self._metrics: Metrics | None = None
-        self.opened: Final = ServedEndpoint(name, configuration)
+        self.opened: Final = ServedEndpoint(name, configuration, tell)
         self._runners: dict[ComponentPlan, Runner] = {}
         self._former: list[tuple[ComponentPlan, Runner]] = []
         self._ending = threading.Event()
@@ -129,7 +128,7 @@ class Endpoint:
 
         def dispatcher() -> Component:
             observer = None if self._metrics is None else self._metrics.observer(self.opened, configuration)
-            return dispatcher_of(self.opened, configuration, observer, self._tell)
+            return dispatcher_of(self.opened, configuration, observer)
 
         own = (configuration.dispatcher, configuration.schedules)
         plans = [ComponentPlan(f"{self.name} dispatcher", Rank.FORWARDING, own, dispatcher)]

@@ -2,7 +2,7 @@
 
 import json
 import math
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -11,6 +11,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from delaystore.errors import InvalidMessageError
 from delaystore.filters import MessageFilter
 from delaystore.message import DelayedMessage, FailedAttempt, are_same_time, unmarked
 
@@ -128,12 +129,12 @@ def failure(attempt: FailedAttempt) -> dict[str, Any]:
 
 def waiting(message: DelayedMessage) -> dict[str, Any]:
     """A waiting message as `show` shows it: with all kept failures, the oldest first."""
-    return {**summary(message), "failures": [failure(each) for each in message.failures], **_content(message)}
+    return {**summary(message), "failures": [failure(each) for each in message.failures], **content(message)}
 
 
 def received(message: _Received) -> dict[str, Any]:
     """A message as `receive` shows it."""
-    return {"message_id": message.message_id, **_content(message)}
+    return {"message_id": message.message_id, **content(message)}
 
 
 def record(of: "DataclassInstance") -> dict[str, Any]:
@@ -201,9 +202,24 @@ def _text(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def _content(message: _Content) -> dict[str, Any]:
-    content: dict[str, Any] = {"headers": plain(message.headers), "properties": plain(message.properties)}
+def content(message: _Content) -> dict[str, Any]:
+    """Headers, properties, and the body as `body`, or as `body_base64` if it is not text."""
+    found: dict[str, Any] = {"headers": plain(message.headers), "properties": plain(message.properties)}
     try:
-        return {**content, "body": message.body.decode()}
+        return {**found, "body": message.body.decode()}
     except UnicodeDecodeError:
-        return {**content, "body_base64": b64encode(message.body).decode()}
+        return {**found, "body_base64": b64encode(message.body).decode()}
+
+
+def body_in(body: str | None, body_base64: str | None) -> bytes | None:
+    """The body that a document gives in one of two ways; None: in neither. Raises InvalidMessageError."""
+    if body is not None and body_base64 is not None:
+        raise InvalidMessageError("give one of body and body_base64, not both")
+    try:
+        if body_base64 is not None:
+            return b64decode(body_base64, validate=True)
+        return None if body is None else body.encode()
+    except UnicodeEncodeError:
+        raise InvalidMessageError("body cannot be written as UTF-8") from None
+    except ValueError:
+        raise InvalidMessageError("body_base64 is not base64") from None

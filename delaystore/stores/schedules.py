@@ -65,7 +65,7 @@ class ScheduleProgress:
     skips: Sequence[datetime] = ()
 
     def text(self) -> str:
-        """As a row holds it: JSON. Releases leave members alone that they do not know."""
+        """As a row holds it: JSON."""
         numbers = ("made", "missed", "overlapped", "skipped", "remaining")
         return json.dumps(
             {
@@ -78,8 +78,11 @@ class ScheduleProgress:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The inverse of `text`. Raises KeyError, TypeError or ValueError for another text."""
+        """The inverse of `text`. Raises KeyError, TypeError, ValueError or OverflowError for another text."""
         found = json.loads(text)
+        numbers = [found[name] for name in ("made", "missed", "overlapped", "skipped")]
+        if not all(isinstance(each, int) for each in (*numbers, found["remaining"] or 0)):
+            raise TypeError("a number of occurrences is no whole number")
         return cls(
             last=None if found["last"] is None else datetime.fromtimestamp(found["last"], UTC),
             ahead=tuple(datetime.fromtimestamp(each, UTC) for each in found["ahead"]),

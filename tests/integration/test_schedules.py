@@ -11,7 +11,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import column, select, table, text
 
 from delaystore.delivery import DelayedDelivery
 from delaystore.dispatcher import Dispatcher
@@ -522,7 +522,7 @@ def test_a_clock_that_steps_back_repeats_no_occurrence(delivery: TestDelivery, c
 
 def test_occurrences_keep_their_jitter_in_an_edit(delivery: TestDelivery) -> None:
     delivery.schedules.put("a", cron="* * * * *", jitter="1h", max_late="5m", **TO_BILLING)
-    delivery.dispatch_for(minutes=30)
+    delivery.dispatch_for(minutes=30.5)
     waiting = {each.message_id: (each.due_time, each.not_after) for each in delivery.waiting()}
     assert len(waiting) > 10
     delivery.schedules.put("a", cron="* * * * *", jitter="1h", max_late="5m", destination="billing", body=b"new")
@@ -534,13 +534,41 @@ def test_occurrences_keep_their_jitter_in_an_edit(delivery: TestDelivery) -> Non
 
 def test_an_occurrence_is_skipped_until_it_is_due(delivery: TestDelivery) -> None:
     delivery.schedules.put("a", every=HOUR, jitter="1h", **TO_BILLING)
-    delivery.dispatch_for(minutes=59)
+    delivery.dispatch_for(minutes=59.5)
     (message,) = delivery.waiting()
     assert message.due_time > NOON + HOUR + MINUTE
     delivery.dispatch_for(minutes=2)
     assert delivery.schedules.skip("a", NOON + HOUR) is True
     assert delivery.waiting() == []
     assert counts(delivery, "a") == (0, 0, 0, 1)
+
+
+def test_the_last_run_is_skipped_until_it_is_due(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", every=HOUR, jitter="1h", max_runs=1, **TO_BILLING)
+    delivery.dispatch_for(minutes=61)
+    assert delivery.schedules.skip("a", NOON + HOUR) is True
+    assert state_of(delivery, "a").next_time == NOON + 2 * HOUR
+    assert nominal(delivery.dispatch_for(hours=9)) == [NOON + 2 * HOUR]
+
+
+def test_a_skip_forgets_no_run_that_was_due_before(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", every=HOUR, if_waiting="skip", **TO_BILLING)
+    delivery.operations.pause("billing")
+    delivery.dispatch_for(minutes=61)
+    assert delivery.schedules.skip("a", NOON + 3 * HOUR) is True
+    assert state_of(delivery, "a").last_time == NOON + HOUR
+    delivery.dispatch_for(minutes=60)
+    assert counts(delivery, "a") == (1, 0, 1, 1)
+
+
+def test_an_edit_names_the_next_time_of_each_due_occurrence(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", every=MINUTE, **TO_BILLING)
+    delivery.operations.pause("billing")
+    delivery.dispatch_for(minutes=3.5)
+    delivery.schedules.put("a", every=MINUTE, destination="billing", body=b"new")
+    found = sorted(delivery.waiting(), key=lambda each: each.due_time)
+    following = [datetime.fromisoformat(each.headers["delaystore.next-time"]) for each in found]
+    assert following == [each + MINUTE for each in nominal(found)]
 
 
 def test_a_missed_occurrence_is_late_from_its_due_time_on(delivery: TestDelivery) -> None:
@@ -567,7 +595,7 @@ def test_a_put_may_name_the_version_that_it_changes(delivery: TestDelivery) -> N
     assert delivery.schedules.put_schedule(schedule, version=0) is PutResult.CREATED
     changed = Schedule.of("a", every=HOUR, destination="billing", body=b"new")
     for version in (0, 2):
-        with pytest.raises(InvalidScheduleError, match="another user has changed it"):
+        with pytest.raises(InvalidScheduleError, match="another user has changed or deleted it"):
             delivery.schedules.put_schedule(changed, version=version)
     assert delivery.schedules.put_schedule(changed, version=1) is PutResult.CHANGED
 
@@ -597,7 +625,7 @@ def test_a_pause_after_an_outage_loses_no_missed_occurrence(delivery: TestDelive
 
 def test_an_occurrence_expires_when_it_is_late(delivery: TestDelivery) -> None:
     delivery.schedules.put("a", every=HOUR, max_late="5m", **TO_BILLING)
-    delivery.dispatch_for(minutes=59)
+    delivery.dispatch_for(minutes=59.5)
     (made,) = delivery.waiting()
     assert made.not_after == NOON + HOUR + 5 * MINUTE
     delivery.clock.advance(minutes=7)
@@ -794,9 +822,10 @@ def test_a_role_without_rights_on_schedules_forwards_messages(
 
 
 DAMAGED: Final = ('{"cron": "0 0 31 2 *"}', '{"cron": "* * * * *", "zone": "Mars/Olympus"}', "{}", "[]", "{broken")
+UNFIT: Final = ('"jitter": 1e300', '"max_late": "x"', '"starts": "2027-01-01T00:00:00"', '"starts": 5', '"max_runs": 0')
 
 
-@pytest.mark.parametrize("definition", DAMAGED)
+@pytest.mark.parametrize("definition", [*DAMAGED, *(f'{{"every": 60, {each}}}' for each in UNFIT)])
 def test_a_row_that_cannot_be_read_blocks_no_other(
     sql_delivery: TestDelivery, prepared_sqlite_url: str, caplog: pytest.LogCaptureFixture, definition: str
 ) -> None:
@@ -812,6 +841,7 @@ def test_a_row_that_cannot_be_read_blocks_no_other(
     assert "the schedule 'b' makes no occurrences" in caplog.text
     assert [each.name for each in delivery.schedules.list()] == ["a", "c"]
     assert "the schedule 'b' is not listed" in caplog.text
+    assert [each.name for each in delivery.schedules.list(limit=2)] == ["a", "c"]
     assert delivery.schedules.delete("d") is True
     assert delivery.schedules.pause("b") is True
     for refused in (lambda: delivery.schedules.resume("b"), lambda: delivery.schedules.get("b")):
@@ -820,6 +850,28 @@ def test_a_row_that_cannot_be_read_blocks_no_other(
     assert delivery.schedules.put("b", every=MINUTE, destination="billing", body=b"new") is PutResult.CHANGED
     assert delivery.schedules.resume("b") is True
     assert b"new" in bodies(delivery.dispatch_for(minutes=2))
+
+
+@pytest.mark.parametrize("progress", ["{}", '{"last": null, "ahead": [], "skips": [], "made": null}', "[]", "x"])
+def test_a_row_that_could_not_be_read_for_a_while_goes_on(
+    sql_delivery: TestDelivery, prepared_sqlite_url: str, progress: str
+) -> None:
+    delivery = sql_delivery
+    delivery.schedules.put("a", every=MINUTE, max_runs=6, **TO_BILLING)
+    delivery.dispatch_for(minutes=2)
+    kept = select(column("definition"), column("progress")).select_from(table("sales_delayed_test_clock_schedules"))
+    damage = text("UPDATE sales_delayed_test_clock_schedules SET progress = :it")
+    with connected(prepared_sqlite_url) as connection:
+        definition, before = connection.execute(kept).one()
+        connection.execute(damage, {"it": progress})
+    delivery.dispatch_for(minutes=3)
+    assert delivery.schedules.pause("a") is True
+    with connected(prepared_sqlite_url) as connection:
+        assert connection.execute(kept).one() == (definition, progress)
+        connection.execute(damage, {"it": before})
+    assert delivery.schedules.resume("a") is True
+    delivery.dispatch_for(hours=1)
+    assert (state_of(delivery, "a").made, state_of(delivery, "a").remaining) == (6, 0)
 
 
 # Mistakes.

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from typing_extensions import override
 
-from delaystore.errors import ConfigurationError, InvalidScheduleError
+from delaystore.errors import ConfigurationError
 from delaystore.schedules.documents import ScheduleFile, schedule_file
 from delaystore.text import contents, duration_text, parse_duration, text_or_file
 
@@ -262,10 +262,7 @@ class FileOfSchedules(Form[ScheduleFile]):
         if not isinstance(given, str) or not given.strip():
             raise self.refusal(given)
         check_regular(Path(given), given)
-        try:
-            return schedule_file(Path(given))
-        except InvalidScheduleError as error:
-            raise ConfigurationError(str(error)) from None
+        return schedule_file(Path(given))
 
     @override
     def shown(self, value: ScheduleFile) -> str:

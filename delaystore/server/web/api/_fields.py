@@ -1,7 +1,6 @@
 """Requests of the API as structs: the values that programs may give with each call, and how they are read."""
 
 import re
-from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeVar
@@ -32,6 +31,7 @@ from delaystore.schedules import CatchUp, IfWaiting
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.forms import body_of
 from delaystore.server.web.http import API
+from delaystore.stores.documents import body_in
 from delaystore.text import AmbiguousJsonError, JsonError, parse_json
 
 LARGEST: Final = 16 * 1024 * 1024
@@ -104,15 +104,8 @@ class NewMessage(RequestFields, frozen=True, kw_only=True):
         }
 
     def content(self) -> bytes:
-        """Return the body; without one it is empty. Raises Refusal."""
-        if self.body is not None and self.body_base64 is not None:
-            raise refusal("give one of body and body_base64, not both")
-        if self.body_base64 is None:
-            return (self.body or "").encode()
-        try:
-            return b64decode(self.body_base64, validate=True)
-        except ValueError:
-            raise refusal("body_base64 is not base64") from None
+        """Return the body; without one it is empty. Raises InvalidMessageError."""
+        return body_in(self.body, self.body_base64) or b""
 
     def properties_read(self) -> dict[str, Any]:
         """Return the properties, times as such. Raises InvalidMessageError."""

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from delaystore.operations.json_requests import time_in
 from delaystore.schedules import PutResult, Schedule, Schedules, ScheduleState
+from delaystore.schedules.editing import unknown
 from delaystore.server.web._site import site_of
 from delaystore.server.web.api import answers
 from delaystore.server.web.api._fields import (
@@ -60,7 +61,7 @@ async def delete(request: Request) -> Response:
     """Delete it, and its waiting occurrences."""
     name = request.path_params["name"]
     if not await site_of(request).run_schedules(request, Schedules.delete, name):
-        raise _unknown(name)
+        raise unknown(name)
     return JSONResponse({"name": name, "changed": True})
 
 
@@ -127,7 +128,7 @@ async def _asked_for(request: Request) -> ScheduleState:
     name = request.path_params["name"]
     found = await site_of(request).run_schedules(request, Schedules.get, name)
     if found is None:
-        raise _unknown(name)
+        raise unknown(name)
     return found
 
 
@@ -140,10 +141,6 @@ def _times(schedule: Schedule, times: Sequence[datetime]) -> Response:
     zone = schedule.rule.zone
     both = [{"utc": instant(each), "local": each.astimezone(zone_of(zone)).isoformat()} for each in times]
     return JSONResponse({"zone": zone, "times": both})
-
-
-def _unknown(name: str) -> Refusal:
-    return Refusal(404, f"There is no schedule {name!r}.")
 
 
 def _call(called: str, name: str, summary: str, do: Callable[[Request], Any], answer: Any, **more: Any) -> ApiCall:

@@ -13,6 +13,8 @@ from delaystore.delivery import DelayedDelivery
 from delaystore.errors import ConfigurationError, InvalidMessageError, InvalidScheduleError
 from delaystore.message import DelayedMessage
 from delaystore.schedules import PutResult, Schedule, Schedules, ScheduleState
+from delaystore.schedules.editing import unknown
+from delaystore.schedules.making import newest
 from delaystore.server.web._site import site_of
 from delaystore.server.web.errors import Refusal
 from delaystore.server.web.forms import Fields, fields_of, id_of, text_of, time_of, typed, whole_number
@@ -26,7 +28,7 @@ _RUNS: Final = 10
 _PREVIEWED: Final = 5
 _EDITABLE: Final = 32 * 1024
 """Bytes of a body that a screen shows; the form keeps a larger one, unless another one is typed."""
-_AGO: Final = timedelta(days=3660)
+_AGO: Final = timedelta(days=36_600)
 _SECOND: Final = timedelta(seconds=1)
 
 
@@ -88,17 +90,11 @@ async def put(request: Request) -> Response:
     """Create a schedule, or change it. 400: the form has an invalid value; it is shown again with the reason."""
     site, fields = site_of(request), await fields_of(request)
     name, version = id_of(fields, "name"), text_of(fields, "version")
+    expected = whole_number(version or "0", "version", 0, 10**9)
 
     def change(schedules: Schedules) -> PutResult:
         before = schedules.get(name)
-        if version != ("" if before is None else str(before.version)):
-            raise ConfigurationError(
-                f"the schedule {name!r} exists already, or another user has changed or deleted it meanwhile; open its "
-                "form again"
-            )
-        kept = None if before is None else before.schedule
-        document = _document_of(fields, kept, show_body=site.show_bodies)
-        expected = 0 if before is None else before.version
+        document = _document_of(fields, None if before is None else before.schedule, show_body=site.show_bodies)
         return schedules.put_schedule(Schedule.of_document(document, name), version=expected)
 
     try:
@@ -154,18 +150,14 @@ def _then(request: Request, name: str, done: str, path: str = "") -> Response:
 def _known(schedules: Schedules, name: str) -> ScheduleState:
     found = schedules.get(name)
     if found is None:
-        raise Refusal(404, f"There is no schedule {name!r}.")
+        raise unknown(name)
     return found
 
 
 def _last_times(state: ScheduleState) -> Sequence[datetime]:
     """The nominal times of the last runs by the present rule, the last one first."""
-    found: list[datetime] = []
-    time = state.last_time
-    while time is not None and len(found) < _RUNS:
-        found.append(time)
-        time = state.schedule.last_between(time - _AGO, time - _SECOND)
-    return found
+    last = state.last_time
+    return [] if last is None else [last, *reversed(newest(state.schedule, last - _AGO, last - _SECOND, _RUNS - 1))]
 
 
 def _runs(delivery: DelayedDelivery, message_ids: Sequence[str]) -> Mapping[str, DelayedMessage | HistoryEntry]:

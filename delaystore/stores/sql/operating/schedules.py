@@ -108,11 +108,13 @@ class ScheduleQueries(OperatorQueries, ScheduleRows):
 
     @override
     def write(self, rows: Sequence[StoredSchedule]) -> None:
-        self._update([_values(each) for each in rows])
+        self._update([_values(each) for each in rows if each.definition])
+        self._update_unread(rows)
 
     @override
     def advance(self, rows: Sequence[StoredSchedule]) -> None:
-        self._update([{"name": each.name, **_progress(each)} for each in rows])
+        self._update([{"name": each.name, **_progress(each)} for each in rows if each.definition])
+        self._update_unread(rows)
 
     @override
     def delete(self, names: Collection[str]) -> None:
@@ -167,6 +169,11 @@ class ScheduleQueries(OperatorQueries, ScheduleRows):
     def _read(self, statement: Select[Any], parameters: Any = None) -> Sequence[StoredSchedule]:
         return [_schedule(row) for row in self._execute(statement, parameters)]
 
+    def _update_unread(self, rows: Sequence[StoredSchedule]) -> None:
+        """Write the unreadable ones of rows; their definition and progress stay as they are."""
+        unread = [each for each in rows if not each.definition]
+        self._update([{"name": each.name, "paused": int(each.paused), "look_at": each.look_at} for each in unread])
+
     def _update(self, values: Sequence[Mapping[str, Any]]) -> None:
         self._write()
         if values:
@@ -209,7 +216,7 @@ def _values(of: StoredSchedule) -> dict[str, Any]:
 def _schedule(row: Any) -> StoredSchedule:
     """The row; where it cannot be read, as one was written by hand, its definition is empty, and so is the rest."""
     known: dict[str, Any] = {"definition": {}, "progress": ScheduleProgress()}
-    with suppress(KeyError, TypeError, ValueError, InvalidMessageError):
+    with suppress(KeyError, TypeError, ValueError, OverflowError, OSError, InvalidMessageError):
         known["progress"] = ScheduleProgress.of(row.progress)
         known["headers"], known["properties"] = decode_mapping(row.headers), decode_mapping(row.properties)
         definition = json.loads(row.definition)
