@@ -518,7 +518,7 @@ def test_tables_of_an_earlier_release(store: SqlDelayedMessageStore, database_ur
     older.store_keyed(message(now, 60, "e", key="k"), REPLACE)
     assert older.cancel("a") is ManagementOutcome.DONE
     for refused in (lambda: older.keep_history(DAY), lambda: older.history(HistoryFilter())):
-        with pytest.raises(StoreSetupError, match="which kept no history; run `delaystore setup`"):
+        with pytest.raises(StoreSetupError, match="without a history; run `delaystore setup`"):
             refused()
     assert older.history_status().kept is None
     assert older.forget_history() == 0

@@ -778,7 +778,7 @@ def test_tables_of_an_earlier_release(request: pytest.FixtureRequest, kind: str)
         wait_until(lambda: bodies(transport.sent) == [b"first"])
         schedules = delivery.schedules
         for refused in (lambda: schedules.put("a", every=1, **TO_BILLING), lambda: schedules.list()):
-            with pytest.raises(StoreSetupError, match="had no schedules; run `delaystore setup` to upgrade it"):
+            with pytest.raises(StoreSetupError, match="without schedules; run `delaystore setup` to upgrade it"):
                 refused()
         upgrading = SqlDelayedMessageStore(url)
         upgrading.initialize("sales", TransactionMode.NONE)

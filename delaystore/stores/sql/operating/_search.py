@@ -96,13 +96,17 @@ class OperatorQueries:
         has_all = self.has_loads  # of the same version
         return [each for each in table.c if has_all or each.name not in added]
 
-    def require_loads(self) -> None:
-        """Raise StoreSetupError where `has_loads` is False."""
-        if not self.has_loads:
+    def require(self, version: str, feature: str) -> None:
+        """Raise StoreSetupError unless the tables are of `version`, or a later one, which has `feature`."""
+        if not self._bound.parts.version.is_from(version, self._bound.connection):
             raise StoreSetupError(
-                f"the table {self._sql.table.fullname!r} is of an earlier release, which knew no loads; "
+                f"the table {self._sql.table.fullname!r} is of an earlier release, without {feature}; "
                 "run `delaystore setup` to upgrade it"
             )
+
+    def require_loads(self) -> None:
+        """Raise StoreSetupError where `has_loads` is False."""
+        self.require(setup.LOADED, "loads")
 
     def load_row(self, load_id: str, *, locked: bool = False) -> Row[Any]:
         """The row of a load. Raises UnknownLoadError."""

@@ -8,7 +8,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, Table, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from delaystore.errors import StoreSetupError
 from delaystore.message import Position, failures_in
 from delaystore.stores.history import (
     FORGOTTEN_AT_ONCE,
@@ -187,11 +186,7 @@ class HistoryQueries(OperatorQueries):
 
     def _require(self) -> None:
         """Raise StoreSetupError for tables of an earlier release."""
-        if not self._is_there:
-            raise StoreSetupError(
-                f"the table {self._sql.table.fullname!r} is of an earlier release, which kept no history; "
-                "run `delaystore setup` to upgrade it"
-            )
+        self.require(setup.HISTORIC, "a history")
 
 
 def is_delivered(history: Table) -> ColumnElement[bool]:

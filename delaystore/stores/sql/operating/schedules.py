@@ -10,7 +10,7 @@ from sqlalchemy import Select, bindparam, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from typing_extensions import override
 
-from delaystore.errors import InvalidMessageError, StoreSetupError
+from delaystore.errors import InvalidMessageError
 from delaystore.message import DelayedMessage
 from delaystore.stores.operable import STEP
 from delaystore.stores.records import AuditEntry, Ending
@@ -45,11 +45,7 @@ class ScheduleQueries(OperatorQueries, ScheduleRows):
     def __init__(self, bound: _BoundMessages) -> None:
         super().__init__(bound)
         self.transaction = self._messages = bound
-        if not self._bound.parts.version.is_from(setup.SCHEDULED, self._bound.connection):
-            raise StoreSetupError(
-                f"the table {self._sql.table.fullname!r} is of an earlier release, which had no schedules; "
-                "run `delaystore setup` to upgrade it"
-            )
+        self.require(setup.SCHEDULED, "schedules")
         self._rows = self._tables.schedules
 
     @override
