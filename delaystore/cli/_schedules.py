@@ -127,14 +127,13 @@ def put(
     )
     with where.open() as opened:
         schedules = _acting(opened, actor)
-        result = None if dry_run else schedules.put_schedule(schedule)
+        result = schedules.put_schedule(schedule, dry_run=dry_run)
         times = schedules.preview(schedule, _NEXT) if dry_run else schedules.upcoming(name, _NEXT)
         known = schedules.get(name)
         if as_json:
-            done = {"dry_run": True} if result is None else {"result": result.value}
-            print_document({"name": name, **done, **_times(schedule, times)})
+            print_document({"name": name, "dry_run": dry_run, "result": result, **_times(schedule, times)})
         else:
-            print_line(f"{'nothing is changed' if result is None else result}: {name} ({schedule.rule})")
+            print_line(f"{'would be ' if dry_run else ''}{result}: {name} ({schedule.rule})")
             _print_times(schedule, times)
         if known is not None and known.paused:
             print_note(_PAUSED)
@@ -416,7 +415,7 @@ def _lines(state: ScheduleState) -> Iterator[str]:
         **{name: f"{number:,}" for name, number in counts.items() if number is not None},
         "changed": f"{time_text(state.changed)} by {state.changed_by} (version {state.version})",
     }
-    return (f"{printable(name):<13}{printable(value)}" for name, value in fields.items() if value)
+    return (f"{printable(name) + ' ':<13}{printable(value)}" for name, value in fields.items() if value)
 
 
 schedules_app = plain_group(

@@ -205,7 +205,7 @@ class Dispatcher:
         seconds = self._settings.dispatch_timeout.total_seconds()
         WakeUp().pause(seconds, lambda: self._transport.unavailable() is None, poll=0.02)
         try:
-            ScheduleThread(self._context, self._name, WakeUp()).work()
+            self.make_occurrences()
         except StoreError as error:
             logger.warning("cannot make occurrences of schedules: %s; due messages are forwarded nevertheless", error)
         unpark_resuming(self._context)
@@ -219,6 +219,15 @@ class Dispatcher:
         if not (self._is_running() or self._context.activity.is_empty):  # the heartbeats of a loop report it
             DispatcherHeartbeats(self._context, self._name, self._known_as).report_once()
         return total
+
+    def make_occurrences(self) -> None:
+        """Make the occurrences of schedules that are due within two minutes; `dispatch_due` begins with this.
+
+        Raises:
+            StoreError: The store fails.
+
+        """
+        ScheduleThread(self._context, self._name, WakeUp()).work()
 
     def clean_up(self) -> None:
         """Delete old entries of the audit trail and the history: for cron, after `dispatch_due`.

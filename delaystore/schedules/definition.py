@@ -4,12 +4,13 @@ import json as js
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Final, Required, Self, TypedDict
+from zoneinfo import ZoneInfo
 
 from delaystore.errors import ConfigurationError, DelaystoreError, InvalidMessageError, InvalidScheduleError
 from delaystore.message import NO_BODY, NOTHING, DelayedMessage, json_content, utc
@@ -44,7 +45,7 @@ class Definition(TypedDict, total=False):
     cron: str | None
     every: timedelta | float | str | None
     at: str | time | None
-    zone: str | None
+    zone: str | ZoneInfo | None
     both_days: bool
     headers: Mapping[str, Any] | None
     properties: Mapping[str, Any] | None
@@ -140,7 +141,7 @@ class Schedule:
         cron: str | None = None,
         every: timedelta | float | str | None = None,
         at: str | time | None = None,
-        zone: str | None = None,
+        zone: str | ZoneInfo | None = None,
         both_days: bool = False,
         headers: Mapping[str, Any] | None = None,
         properties: Mapping[str, Any] | None = None,
@@ -163,7 +164,7 @@ class Schedule:
             every: An interval of whole seconds: a timedelta, seconds, or a text such as `5m` or `2d`. It counts from
                 `starts`.
             at: With an interval of whole days: the local time of each occurrence, such as `09:00`.
-            zone: The time zone of `cron` and `at`, such as `Europe/Berlin`; None: UTC.
+            zone: The time zone of `cron` and `at`, a ZoneInfo or a name such as `Europe/Berlin`; None: UTC.
             both_days: A day must match both the day of the month and the day of the week of `cron`, if both are
                 restricted. By default one of them is enough, as in cron.
             headers: Headers of each occurrence. The text `{message_id}` stands for its id, also in properties.
@@ -355,6 +356,8 @@ class Schedule:
             if not isinstance(members.get("both_days"), bool | None):
                 raise InvalidScheduleError("both_days must be true or false")
             body = body_in(members.pop("body", None), members.pop("body_base64", None))
+            if (body is None) == (members.get("json") is None):
+                raise InvalidScheduleError("give one of body, body_base64 and json")
             for bound in _BOUNDS:
                 members[bound] = _time_in(members.get(bound), bound)
         given = {key: value for key, value in members.items() if value is not None and key != "name"}
@@ -421,14 +424,14 @@ def _whole(given: datetime | None, name: str) -> datetime | None:
 
 def _time_in(given: Any, name: str) -> datetime | None:
     """A time of a document: TOML has datetimes, JSON has texts."""
-    if given is None or isinstance(given, datetime):
-        return given
-    return parse_instant(given if isinstance(given, str) else repr(given), name)
+    if given is None:
+        return None
+    return parse_instant(given.isoformat() if isinstance(given, date) else str(given), name)
 
 
 def _count(given: int | None) -> int | None:
     if given is not None and (isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= 10**9):
-        raise InvalidScheduleError(f"max_runs must be a whole number from 1, not {given!r:.80}")
+        raise InvalidScheduleError(f"max_runs must be a whole number from 1 to 1,000,000,000, not {given!r:.80}")
     return given
 
 

@@ -1,5 +1,6 @@
 """Files of schedules, which `delaystore schedules apply` and `delaystore serve` make the schedules of an endpoint."""
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,7 +69,7 @@ def schedule_file(path: Path, prefix: str | None = None) -> ScheduleFile:
 
 def _json_in(path: Path) -> Mapping[str, Any]:
     try:
-        document = parse_json(path.read_bytes())
+        document = parse_json(path.read_bytes().removeprefix(BOM_UTF8))
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
     except JsonError as error:

@@ -112,7 +112,7 @@ class Editing:
                     "nothing was changed, look at it again"
                 )
         new = [each.anchored(self.now) for each in wanted if each.name not in known]
-        edited = [_anchored_as(each, known[each.name], self.now) for each in wanted if each.name in known]
+        edited = [anchored_as(each, known[each.name], self.now) for each in wanted if each.name in known]
         changed = [each for each in edited if not _is_same(each, known[each.name])]
         deleted = sorted(known.keys() - {each.name for each in wanted})
         changes = ScheduleChanges(
@@ -314,7 +314,7 @@ def unknown(name: str) -> UnknownScheduleError:
     return UnknownScheduleError(f"there is no schedule {name!r:.80}; `delaystore schedules list` shows them")
 
 
-def _anchored_as(schedule: Schedule, row: StoredSchedule, now: datetime) -> Schedule:
+def anchored_as(schedule: Schedule, row: StoredSchedule, now: datetime) -> Schedule:
     """`schedule`, whose interval counts from the beginning that the row has, or from `now`, if it names none."""
     try:
         known = Schedule.of_row(row).starts

@@ -39,8 +39,15 @@ _LONGEST_INTERVAL: Final = timedelta(days=10_000)
 _LONGEST_CRON: Final = 200
 """Characters of a cron expression."""
 _CALENDAR_BEGIN: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - on a calendar without a time zone
-_FIELDS: Final = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")
-"""The fields as cronsim's errors name them."""
+_FIELDS: Final = {
+    "second": "0-59",
+    "minute": "0-59",
+    "hour": "0-23",
+    "day-of-month": "1-31 or L",
+    "month": "1-12 or JAN-DEC",
+    "day-of-week": "0-7 or SUN-SAT",
+}
+"""The fields as cronsim's errors name them, and their values."""
 _NICKNAMES: Final = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -223,7 +230,7 @@ def rule_of(
     cron: str | None = None,
     every: timedelta | float | str | None = None,
     at: str | time | None = None,
-    zone: str | None = None,
+    zone: str | ZoneInfo | None = None,
     starts: datetime | None = None,
     both_days: bool = False,
 ) -> Rule:
@@ -234,7 +241,7 @@ def rule_of(
             `@daily`.
         every: An interval of 1 s to 10,000 days: a timedelta, seconds, or a text such as `5m`.
         at: The local time of an interval of whole days: `09:00`, `09:00:30`, or a time without a time zone.
-        zone: The IANA name of the time zone of `cron` or `at`; None: UTC. An interval without `at` has none.
+        zone: The time zone of `cron` or `at`, or its IANA name; None: UTC. An interval without `at` has none.
         starts: The anchor of an interval, which an interval needs, in UTC and whole seconds. A cron expression ignores
             it.
         both_days: As in Celery and APScheduler, both day-of-month and day-of-week of `cron` must match.
@@ -249,11 +256,12 @@ def rule_of(
     """
     if (cron is None) == (every is None):
         raise InvalidScheduleError("a schedule has either cron or every; give exactly one of them")
-    where = "UTC" if zone is None else zone
+    where = "UTC" if zone is None else zone.key if isinstance(zone, ZoneInfo) else zone
     _zone(where)
     if cron is not None:
         if at is not None:
             raise InvalidScheduleError("at is for intervals of days; leave it out, or give every in place of cron")
+        cron = cron.replace("\t", " ") if isinstance(cron, str) else cron
         _check_cron(cron, both_days)
         return CronRule(cron=" ".join(cron.split()), zone=where, both_days=both_days)
     assert every is not None
@@ -335,7 +343,7 @@ def _check_cron(cron: str, both_days: bool) -> None:
 
 def _wrong_field(text: str, parts: list[str], error: str) -> InvalidScheduleError:
     field = next(name for name in _FIELDS if error.endswith(name))
-    given = parts[_FIELDS.index(field) - 6]
+    given = parts[[*_FIELDS].index(field) - 6]
     if field == "day-of-month":
         try:
             CronSim(" ".join([*parts[:-2], "*", "*"]), _CALENDAR_BEGIN)
@@ -346,7 +354,7 @@ def _wrong_field(text: str, parts: list[str], error: str) -> InvalidScheduleErro
                 f"cron {text!r} never matches a date, because no month of {parts[-2]!r} has the day-of-month "
                 f"{given!r}; correct one of them"
             )
-    return InvalidScheduleError(f"cron {text!r} has the wrong {field} {given!r}; correct this field")
+    return InvalidScheduleError(f"cron {text!r} has the wrong {field} {given!r}; write {_FIELDS[field]}")
 
 
 def _interval(every: timedelta | float | str) -> timedelta:

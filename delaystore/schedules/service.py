@@ -13,7 +13,7 @@ from typing import Any, Final, Self, Unpack
 from delaystore.errors import InvalidScheduleError, StoreUnavailableError
 from delaystore.message import EARLIEST_DUE_TIME, DelayedMessage, utc
 from delaystore.schedules.definition import Definition, Schedule, check_name, named_in_errors
-from delaystore.schedules.editing import Acting, Editing, ScheduleChanges, check_together, unknown
+from delaystore.schedules.editing import Acting, Editing, ScheduleChanges, anchored_as, check_together, unknown
 from delaystore.schedules.making import store_new
 from delaystore.stores.documents import instant
 from delaystore.stores.records import ChangeAction
@@ -28,6 +28,8 @@ from delaystore.text import counted, time_text
 log = logging.getLogger("delaystore.schedules")
 MOST_BACKFILLED: Final = 10_000
 """The most occurrences of one call of `backfill`."""
+MOST_SHOWN: Final = 10_000
+"""The most times of one call of `upcoming`."""
 _ATTEMPTS: Final = 3
 _SECOND: Final = timedelta(seconds=1)
 _TRIGGERED: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -154,15 +156,16 @@ class Schedules:
         """
         return self.put_schedule(Schedule.of(name, **definition))
 
-    def put_schedule(self, schedule: Schedule, *, version: int | None = None) -> PutResult:
+    def put_schedule(self, schedule: Schedule, *, version: int | None = None, dry_run: bool = False) -> PutResult:
         """As `put`, with a schedule that `Schedule.of` or `Schedule.of_document` has made.
 
         Args:
             schedule: The schedule.
             version: Change it only if it has this version, 0: if there is none of its name. None: in any case.
+            dry_run: Change nothing; the result is what it would be.
 
         """
-        changes = self._put([schedule], None, dry_run=False, version=version)
+        changes = self._put([schedule], None, dry_run=dry_run, version=version)
         if changes.created:
             return PutResult.CREATED
         return PutResult.CHANGED if changes.changed else PutResult.UNCHANGED
@@ -408,7 +411,7 @@ class Schedules:
 
         Args:
             name: The schedule; a paused one has the occurrences that it would have after a resume.
-            count: Maximum number of times.
+            count: Maximum number of times, at most 10,000.
 
         Raises:
             UnknownScheduleError: There is none of that name.
@@ -423,10 +426,10 @@ class Schedules:
 
     def preview(self, schedule: Schedule, count: int = 5) -> Sequence[datetime]:
         """The next nominal times that a schedule would have if you put it now. Nothing is written."""
-        with self._access.opened("asking for the time") as rows:
-            now = rows.transaction.now()
+        with self._access.opened("looking up a schedule") as rows:
+            row, now = _row(rows, schedule.name), rows.transaction.now()
         count = count if schedule.max_runs is None else min(count, schedule.max_runs)
-        return next_times(schedule.anchored(now), now, count)
+        return next_times(schedule.anchored(now) if row is None else anchored_as(schedule, row, now), now, count)
 
     @contextmanager
     def _changing(self, purpose: str) -> Iterator[Editing]:
@@ -450,7 +453,7 @@ def next_times(schedule: Schedule, after: datetime, count: int, skips: Collectio
     """The next nominal times of a schedule, without `skips`."""
     found: List[datetime] = []
     nominal = schedule.after(after)
-    while nominal is not None and len(found) < count:
+    while nominal is not None and len(found) < min(count, MOST_SHOWN):
         if nominal not in skips:
             found.append(nominal)
         nominal = schedule.after(nominal)

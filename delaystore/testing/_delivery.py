@@ -418,6 +418,8 @@ class TestDelivery(DelayedDelivery):
         before = len(self.transport.sent)
         if self.transport.unavailable() is None:
             self._dispatcher.dispatch_due()
+        else:
+            self._dispatcher.make_occurrences()
         return self.transport.sent[before:]
 
     def _next_moment(self, end: datetime) -> datetime | None:

@@ -127,8 +127,8 @@ def test_jobs_become_messages_or_say_why_not(url: str, tmp_path: Path) -> None:
     assert json.loads(plain.body) == call
     assert (later.message_id, later.due_time) == ("later", NOON + HOUR)
     assert reasons == {
-        "again and again": "it recurs, by IntervalTrigger; `delaystore migrate schedules` makes it a schedule",
-        "at one": "it recurs, by CronTrigger; `delaystore migrate schedules` makes it a schedule",
+        "again and again": "it recurs, by IntervalTrigger; try `delaystore migrate schedules --dry-run`",
+        "at one": "it recurs, by CronTrigger; try `delaystore migrate schedules --dry-run`",
         "with a time": "its arguments hold a value of the type datetime.datetime, which JSON cannot carry",
         "with keys": "its arguments hold a dict whose keys are no text",
         "with nan": "its arguments hold a value of the type float, which JSON cannot carry",

@@ -156,6 +156,30 @@ def test_an_interval_keeps_its_beginning(delivery: TestDelivery) -> None:
     assert delivery.schedules.upcoming("a", 2) == times(NOON + DAY, 2, 15 * MINUTE)
 
 
+def test_a_preview_is_of_the_beginning_that_a_put_would_keep(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", every=HOUR, **TO_BILLING)
+    delivery.clock.advance(minutes=20)
+    changed = Schedule.of("a", every=2 * HOUR, **TO_BILLING)
+    assert delivery.schedules.preview(changed, 1) == [NOON + 2 * HOUR]
+    assert delivery.schedules.put_schedule(changed, dry_run=True) is PutResult.CHANGED
+    assert delivery.schedules.upcoming("a", 1) == [NOON + HOUR]
+    assert delivery.schedules.put_schedule(changed) is PutResult.CHANGED
+    assert delivery.schedules.upcoming("a", 1) == [NOON + 2 * HOUR]
+
+
+def test_occurrences_are_made_while_the_transport_is_unavailable(delivery: TestDelivery) -> None:
+    delivery.schedules.put("a", every=MINUTE, **TO_BILLING)
+    delivery.transport.unavailable_reason = "down"
+    assert delivery.dispatch_for(minutes=3.1) == []
+    delivery.transport.unavailable_reason = None
+    assert nominal(delivery.dispatch_due()) == times(NOON + MINUTE, 3)
+
+
+def test_a_time_zone_is_a_name_or_a_zone_info(quick: TestDelivery) -> None:
+    quick.schedules.put("a", cron="0 9 * * *", zone=ZoneInfo("Europe/Berlin"), **TO_BILLING)
+    assert quick.schedules.put("a", cron="0 9 * * *", zone="Europe/Berlin", **TO_BILLING) is PutResult.UNCHANGED
+
+
 def test_headers_and_properties_of_an_occurrence(delivery: TestDelivery) -> None:
     delivery.schedules.put(
         "täglich/a",

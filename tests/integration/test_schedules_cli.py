@@ -70,7 +70,7 @@ def waiting(delivery: DelayedDelivery) -> list[str]:
 
 def test_a_schedule_is_put_once_and_changed_live(run: CommandLine, delivery: DelayedDelivery) -> None:
     tried = run("schedules", "put", "reports/weekly", *WEEKLY, "--dry-run")
-    assert tried.out.startswith("nothing is changed: reports/weekly (0 9 * * 1 Europe/Berlin)\n")
+    assert tried.out.startswith("would be created: reports/weekly (0 9 * * 1 Europe/Berlin)\n")
     rows = tried.out.splitlines()[2:]
     assert len(rows) == 5
     assert all(re.fullmatch(r"20\d\d-\d\d-\d\d 0[78]:00:00Z +Mon 20\S+ 09:00:00\+0[12]00", row) for row in rows)

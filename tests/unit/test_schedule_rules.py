@@ -43,6 +43,7 @@ def local(rule: Rule, after: str, number: int) -> list[str]:
         ("0 0 LW * *", "2026-02-01 00:00", "2026-02-27 00:00"),
         ("0 0 * * MON#1", "2026-01-05 00:00", "2026-02-02 00:00"),
         ("0 0 * * 5L", "2026-01-01 00:00", "2026-01-30 00:00"),
+        ("0 9\t*\t* *", "2026-01-01 00:00", "2026-01-01 09:00"),
         ("10-40/15 8 * * *", "2026-01-01 08:10", "2026-01-01 08:25"),
         ("0 12 13 * 5", "2026-01-09 12:00", "2026-01-13 12:00"),  # the 13th or a Friday
         ("@hourly", "2026-01-01 00:30", "2026-01-01 01:00"),
@@ -238,7 +239,7 @@ def test_a_rule_is_text_and_json(arguments: dict[str, Any], text: str, stored: d
         ({"cron": "0 0 31 2 1", "both_days": True}, "never matches a date; correct the days and months"),
         ({"cron": "0 0 20 * 1L"}, None),  # the 20th, or the last Monday
         ({"cron": "0 0 20 * 1L", "both_days": True}, "never matches a date; correct the days and months"),
-        ({"cron": "60 * * * *"}, "has the wrong minute '60'; correct this field"),
+        ({"cron": "60 * * * *"}, "has the wrong minute '60'; write 0-59"),
         ({"cron": "* 24 * * *"}, "has the wrong hour '24'"),
         ({"cron": "* * 32 * *"}, "has the wrong day-of-month '32'"),
         ({"cron": "* * * x *"}, "has the wrong month 'x'"),

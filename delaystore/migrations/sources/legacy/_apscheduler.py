@@ -95,7 +95,7 @@ def _body(state: Any) -> bytes:
     job, trigger = read_job(state)
     if trigger.name != DATE:
         found = trigger.name.rpartition(".")[2]
-        raise RecurringError(f"it recurs, by {found}; `delaystore migrate schedules` makes it a schedule")
+        raise RecurringError(f"it recurs, by {found}; try `delaystore migrate schedules --dry-run`")
     return body_of(job)
 
 
