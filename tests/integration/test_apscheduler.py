@@ -354,7 +354,7 @@ def test_the_documents_consumer_calls_the_function(monkeypatch: pytest.MonkeyPat
     mail.remind = lambda address, days: calls.append((address, days))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "app", ModuleType("app"))
     monkeypatch.setitem(sys.modules, "app.mail", mail)
-    consumer, _ = blocks("docs/how-to/leaving-apscheduler.md", "python")
+    consumer, _, _ = blocks("docs/how-to/leaving-apscheduler.md", "python")
     names: dict[str, Any] = {}
     exec(dedent(consumer), names)
     (body,) = blocks("docs/how-to/leaving-apscheduler.md", "json")
@@ -363,7 +363,7 @@ def test_the_documents_consumer_calls_the_function(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_documents_sender_sends_what_the_consumer_takes() -> None:
-    _, sender = blocks("docs/how-to/leaving-apscheduler.md", "python")
+    _, sender, _ = blocks("docs/how-to/leaving-apscheduler.md", "python")
     (shown,) = blocks("docs/how-to/leaving-apscheduler.md", "json")
     delivery = DelayedDelivery("app", InMemoryDelayedMessageStore())
     when = datetime(2030, 1, 1, tzinfo=UTC)

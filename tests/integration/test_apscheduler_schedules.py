@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -24,6 +25,7 @@ from delaystore.schedules import PutResult, Schedule, Schedules
 from tests.integration.cli import CommandLine
 from tests.integration.sql_stores import connected
 from tests.integration.test_apscheduler import NOON, TABLE, Trap, add, of_jobs, remind, rows_of, scheduler
+from tests.integration.test_documents import blocks
 
 YEAR = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -291,3 +293,18 @@ def test_the_command_moves_into_the_same_database(run: CommandLine, sqlite_url: 
     assert (refused.code, "APScheduler alone" in refused.err) == (2, True)
     with connected(sqlite_url) as connection:
         assert connection.execute(text(f"SELECT id FROM {TABLE}")).scalars().all() == ["year"]
+
+
+def test_the_document_puts_the_schedule_of_the_moved_job(sqlite_url: str) -> None:
+    with scheduler(sqlite_url) as one:
+        one.add_job(remind, CronTrigger(hour=9, timezone="Europe/Berlin"), id="nightly")
+    _, _, putting = blocks("docs/how-to/leaving-apscheduler.md", "python")
+    with target(sqlite_url) as delivery:
+        assert move(sqlite_url, delivery.schedules).moved == ["apscheduler/nightly"]
+        (moved,) = delivery.schedules.list()
+        exec(dedent(putting), {"delivery": delivery})
+        (put,) = delivery.schedules.list()
+    documents = [each.schedule.as_document() for each in (moved, put)]
+    bodies = [json.loads(each.pop("body")) | {"func": "remind"} for each in documents]
+    del documents[0]["starts"]  # the job's next run
+    assert (documents[0], bodies[0]) == (documents[1], bodies[1])
