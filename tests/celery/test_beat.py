@@ -26,6 +26,7 @@ from delaystore.transports import open_transport
 from tests.celery.apps import make_app
 from tests.celery.workers import celery, ran, settings, worker
 from tests.dispatching import wait_until
+from tests.integration.cli import asked
 
 NOWHERE = "amqp://127.0.0.1:1"
 CLEANUP = "celery/celery.backend_cleanup"
@@ -162,8 +163,17 @@ class Ours(crontab):
         (entry(crontab(nowfun=datetime.now)), r"a clock of its own \(nowfun\)"),
         (entry(0.5), "every 0:00:00.5.* is out of range; give whole seconds"),
         (entry(schedule(timedelta(minutes=90), relative=True)), "relative interval 1:30:00 is no whole number of"),
-        (entry("soon"), "cannot be read: 'str' object has no attribute"),
-        (entry(when="soon"), "cannot be read: .* unexpected keyword argument 'when'"),
+        (entry("0 9 * * *"), r"schedule must be a crontab, a timedelta, or seconds, not '0 9 \* \* \*'$"),
+        ({"task": "note"}, "schedule must be a crontab, a timedelta, or seconds, not None$"),
+        (entry(float("inf")), "Celery cannot read it: cannot convert float infinity"),
+        (entry(when="soon"), "Celery cannot read it: .* unexpected keyword argument 'when'"),
+        ("note", "it must be a dict with the keys task and schedule, not 'note'"),
+        ({"schedule": 60.0}, "it needs a task, the name of a task$"),
+        (entry(task=""), "it needs a task, the name of a task$"),
+        (entry(task=nothing), "it needs a task, the name of a task, not <function nothing"),
+        (entry(args=7), "args must be a list or a tuple, not 7"),
+        (entry(kwargs=["of"]), r"kwargs must be a dict, not \['of'\]"),
+        (entry(options=["queue"]), r"options must be a dict, not \['queue'\]"),
         (entry(options={"countdown": 5}), "the option countdown would be the same for all its tasks"),
         (entry(options={"eta": "2030-01-01"}), "the option eta would be"),
         (entry(options={"task_id": "x"}), "the option task_id would be"),
@@ -174,13 +184,31 @@ class Ours(crontab):
     ],
 )
 def test_an_entry_that_cannot_be_a_schedule_is_named_and_nothing_changes(
-    app: Celery, delivery: DelayedDelivery, given: Mapping[str, Any], said: str
+    app: Celery, delivery: DelayedDelivery, given: Any, said: str
 ) -> None:
     app.conf.beat_schedule = {"good": entry(), "bad": given}
     with pytest.raises(InvalidScheduleError, match=said) as raised:
         DelayedTasks.of(app).put_beat_schedule()
     assert "bad" in str(raised.value)
     assert "\n" not in str(raised.value)
+    assert delivery.schedules.list() == []
+
+
+def test_one_error_names_all_entries_that_cannot_be_schedules(app: Celery, delivery: DelayedDelivery) -> None:
+    app.conf.beat_schedule = {
+        "text": entry("0 9 * * *"),
+        "good": entry(),
+        "sunset": entry(sunset()),
+        "no task": {"schedule": 60.0},
+    }
+    with pytest.raises(InvalidScheduleError) as raised:
+        DelayedTasks.of(app).put_beat_schedule()
+    assert str(raised.value) == (
+        "the beat entry 'text' cannot be a schedule: schedule must be a crontab, a timedelta, or seconds, "
+        "not '0 9 * * *'; the beat entry 'sunset' cannot be a schedule: its schedule is a celery.schedules.solar; "
+        "only crontab and intervals can be rules, so take it out; the beat entry 'no task' cannot be a schedule: "
+        "it needs a task, the name of a task"
+    )
     assert delivery.schedules.list() == []
 
 
@@ -357,6 +385,57 @@ def test_the_command_puts_and_reports(app: Celery, delivery: DelayedDelivery) ->
     DelayedTasks.of(app).uninstall()
     result = CliRunner().invoke(command, ["put-schedules"], obj=context)
     assert "has no delayed tasks" in result.output
+
+
+@pytest.mark.parametrize(("prefix", "better"), [("shop", "shop/"), ("my shop", "'my shop/'"), ("", "celery/")])
+def test_the_command_refuses_a_prefix_without_a_slash(
+    app: Celery, delivery: DelayedDelivery, prefix: str, better: str
+) -> None:
+    delivery.schedules.put("shopping-list", every=60, destination="lists", body=b"")
+    app.conf.beat_schedule = {"report": entry()}
+    result = CliRunner().invoke(command, ["put-schedules", "--prefix", prefix], obj=SimpleNamespace(app=app))
+    assert result.exit_code == 1
+    assert result.output == (
+        f"Error: the prefix {prefix!r} does not end with /, so it could cover schedules of others; "
+        f"write --prefix {better}\n"
+    )
+    assert [each.name for each in delivery.schedules.list()] == ["shopping-list"]
+
+
+def test_at_a_terminal_the_command_asks_before_it_deletes(sqlite_url: str, tmp_path: Path) -> None:
+    variables = {**settings(NOWHERE, sqlite_url, tmp_path), "CELERY_BEAT": "1"}
+    arguments = ["-A", "tests.celery.apps", "delaystore", "put-schedules"]
+    question = "Delete 2 schedules, with all waiting runs: celery/gone, celery/old? [y/N]"
+    with DelayedDelivery("tasks", SqlDelayedMessageStore(sqlite_url)) as delivery:
+
+        def answered(answer: bytes | None) -> tuple[int, str]:
+            for name in ("celery/gone", "celery/old", "other"):
+                delivery.schedules.put(name, every=60, destination="work", body=b"")
+            return asked(arguments, variables, question, answer, module="celery")
+
+        def names() -> list[str]:
+            return [each.name for each in delivery.schedules.list()]
+
+        for answer, expected in ((b"n\n", 1), (b"\x04", 1), (None, 130)):
+            code, shown = answered(answer)
+            assert (code, "nothing is changed" in shown) == (expected, True), shown
+            assert names() == ["celery/gone", "celery/old", "other"]
+        assert answered(b"y\n")[0] == 0
+        assert names() == [CLEANUP, "celery/tick", "other"]
+        for gone, options in (("celery/old", ["--yes"]), (None, [])):
+            if gone:
+                delivery.schedules.put(gone, every=60, destination="work", body=b"")
+            code, shown = asked([*arguments, *options], variables, "", b"", module="celery")
+            assert (code, "Delete" in shown) == (0, False), shown
+            assert names() == [CLEANUP, "celery/tick", "other"]
+
+
+def test_without_a_terminal_the_command_does_not_ask(app: Celery, delivery: DelayedDelivery) -> None:
+    delivery.schedules.put("celery/old", every=60, destination="work", body=b"")
+    app.conf.beat_schedule = {"one": entry()}
+    result = CliRunner().invoke(command, ["put-schedules"], obj=SimpleNamespace(app=app))
+    assert (result.exit_code, "Delete" in result.output) == (0, False)
+    assert [each.name for each in delivery.schedules.list()] == [CLEANUP, "celery/one"]
 
 
 def test_a_worker_runs_the_schedule_without_beat(postgresql_url: str, rabbitmq_url: str, tmp_path: Path) -> None:

@@ -82,12 +82,17 @@ def started(arguments: Sequence[str], environment: dict[str, str], **options: An
 
 
 def asked(
-    arguments: Sequence[str], environment: dict[str, str], question: str, answer: bytes | None
+    arguments: Sequence[str],
+    environment: dict[str, str],
+    question: str,
+    answer: bytes | None,
+    *,
+    module: str = "delaystore.cli",
 ) -> tuple[int, str]:
     """Run the command line at a terminal, and answer its question; None: by Ctrl-C. Returns exit code and output."""
     ours, its = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "delaystore.cli", *arguments],
+        [sys.executable, "-m", module, *arguments],
         env={**os.environ, **environment},
         stdin=its,
         stdout=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
 """The entries of Celery's `beat_schedule` as recurring schedules, with the messages that beat would publish."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any, Final
 
 from celery.beat import BeatLazyFunc, ScheduleEntry, Scheduler, SchedulingError
-from celery.schedules import crontab, schedule
+from celery.schedules import BaseSchedule, crontab, schedule
 from kombu.exceptions import EncodeError
 
 from delaystore.errors import ConfigurationError, InvalidMessageError, InvalidScheduleError
@@ -31,10 +31,11 @@ class BeatEntry:
     declare: Collection[Any]
 
 
-def beat_entries(app: Any, prefix: str) -> Iterator[BeatEntry]:
+def beat_entries(app: Any, prefix: str) -> list[BeatEntry]:
     """The app's entries, and the entry that beat adds. Reads the app's modules, as beat does.
 
-    Raises ConfigurationError for settings with which no entry can be read, InvalidScheduleError for an entry.
+    Raises ConfigurationError for settings with which no entry can be read, and one InvalidScheduleError that names
+    all entries that cannot be schedules.
     """
     app.loader.import_default_modules()
     app.finalize()
@@ -45,18 +46,42 @@ def beat_entries(app: Any, prefix: str) -> Iterator[BeatEntry]:
     if app.conf.task_always_eager:
         raise ConfigurationError("task_always_eager runs tasks here, so they have no message; unset it for schedules")
     scheduler = Scheduler(app, schedule={}, lazy=True)
-    for name, given in app.conf.beat_schedule.items():
-        try:
-            scheduler.update_from_dict({name: given})
-        except (AttributeError, TypeError, ValueError) as error:
-            raise InvalidScheduleError(f"the beat entry {name!r} cannot be read: {error}") from None
     scheduler.install_default_entries(app.conf.beat_schedule)
-    for name, entry in scheduler.schedule.items():
+    found: list[BeatEntry] = []
+    refused: list[str] = []
+    for name, given in {**app.conf.beat_schedule, **scheduler.schedule}.items():
         try:
-            yield _converted(scheduler, entry, f"{prefix}{name}")
+            found.append(_converted(scheduler, _read(scheduler, name, given), f"{prefix}{name}"))
         except (InvalidMessageError, InvalidScheduleError, SchedulingError, EncodeError) as error:
-            text = " ".join(str(error).split())
-            raise InvalidScheduleError(f"the beat entry {name!r} cannot be a schedule: {text}") from None
+            refused.append(f"the beat entry {name!r} cannot be a schedule: {' '.join(str(error).split())}")
+    if refused:
+        raise InvalidScheduleError("; ".join(refused))
+    return found
+
+
+def _read(scheduler: Scheduler, name: str, given: Any) -> ScheduleEntry:
+    """Make a value of `beat_schedule` an entry of Celery. Raises InvalidScheduleError."""
+    if isinstance(given, Mapping):
+        when = given.get("schedule")
+        if not isinstance(when, BaseSchedule | timedelta | int | float):
+            raise InvalidScheduleError(f"schedule must be a crontab, a timedelta, or seconds, not {when!r:.80}")
+    elif not isinstance(given, ScheduleEntry):
+        raise InvalidScheduleError(f"it must be a dict with the keys task and schedule, not {given!r:.80}")
+    try:
+        scheduler.update_from_dict({name: given})
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
+        raise InvalidScheduleError(f"Celery cannot read it: {error}") from None
+    entry = scheduler.schedule[name]
+    if not entry.task:
+        raise InvalidScheduleError("it needs a task, the name of a task")
+    if not isinstance(entry.task, str):
+        raise InvalidScheduleError(f"it needs a task, the name of a task, not {entry.task!r:.80}")
+    if not isinstance(entry.args or (), list | tuple):
+        raise InvalidScheduleError(f"args must be a list or a tuple, not {entry.args!r:.80}")
+    for key, value in (("kwargs", entry.kwargs), ("options", entry.options)):
+        if not isinstance(value, Mapping):
+            raise InvalidScheduleError(f"{key} must be a dict, not {value!r:.80}")
+    return entry
 
 
 def _converted(scheduler: Scheduler, entry: ScheduleEntry, name: str) -> BeatEntry:

@@ -224,7 +224,7 @@ class DelayedTasks:
             A schedule for each entry.
 
         Raises:
-            InvalidScheduleError: An entry cannot be a schedule; the message names it.
+            InvalidScheduleError: Entries cannot be schedules; the message names each of them.
             ConfigurationError: The app uses `task_protocol=1` or `task_always_eager`.
 
         """
@@ -235,18 +235,20 @@ class DelayedTasks:
     def put_beat_schedule(self, prefix: str = BEAT, *, dry_run: bool = False) -> "ScheduleChanges":
         """Make the schedules below a prefix those of the app's `beat_schedule`, in one transaction.
 
-        Call it when you deploy the app, and do not run beat any more. Schedules of entries that are gone are deleted.
+        Call it when you deploy the app, and do not run beat any more. It deletes every other schedule whose name begins
+        with the prefix.
         The queues of the tasks are declared, if the broker is available.
 
         Args:
-            prefix: The beginning of the schedules' names. Apps that share a store need different ones.
+            prefix: The beginning of the schedules' names. Apps that share a store need different ones. End it with `/`,
+                because the prefix `shop` would cover `shopping-list` too.
             dry_run: Change nothing.
 
         Returns:
             The names of schedules that were changed, or with `dry_run` would be changed.
 
         Raises:
-            InvalidScheduleError: An entry cannot be a schedule; the message names it. Nothing was changed.
+            InvalidScheduleError: Entries cannot be schedules; the message names each of them. Nothing was changed.
             ConfigurationError: The app uses `task_protocol=1` or `task_always_eager`, or the store has no schedules.
             StoreError: The store fails.
 

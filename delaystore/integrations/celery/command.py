@@ -1,10 +1,11 @@
 """`celery -A APP delaystore drain` and `... put-schedules`, by the entry point group `celery.commands`."""
 
 import json
+import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delaystore.errors import DelaystoreError
+from delaystore.text import counted, named
 
 if TYPE_CHECKING:
     from delaystore.integrations.celery._draining import Drained
@@ -70,24 +72,57 @@ def drain_command(
 
 
 @delaystore.command("put-schedules")
-@click.option("--prefix", default="celery/", show_default=True, help="The beginning of the schedules' names.")
+@click.option(
+    "--prefix", default="celery/", show_default=True, help="The beginning of the schedules' names. It ends with /."
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be changed.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @click.option("--json", "as_json", is_flag=True, help="Print the changes as JSON.")
 @click.pass_context
-def put_schedules_command(context: click.Context, prefix: str, dry_run: bool, as_json: bool) -> None:
+def put_schedules_command(context: click.Context, prefix: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Put the app's beat_schedule into the store as recurring schedules.
 
-    Run it when you deploy the app, in place of beat. Schedules of entries that are gone are deleted.
+    Run it when you deploy the app, in place of beat. The command deletes every other schedule whose name begins with
+    the prefix. At a terminal it asks before it deletes schedules.
     """
-    from delaystore.integrations.celery._tasks import DelayedTasks  # as above
+    from delaystore.integrations.celery._tasks import BEAT, DelayedTasks  # as above
 
+    if not prefix.endswith("/"):
+        better = shlex.quote(f"{prefix}/" if prefix else BEAT)
+        raise click.ClickException(
+            f"the prefix {prefix!r} does not end with /, so it could cover schedules of others; write --prefix {better}"
+        )
     try:
         app = context.obj.app
         app.loader.import_default_modules()  # one of them may make the DelayedTasks
-        changes = DelayedTasks.of(app).put_beat_schedule(prefix, dry_run=dry_run)
+        tasks = DelayedTasks.of(app)
+        if not (dry_run or yes) and _can_ask():
+            deleted = tasks.put_beat_schedule(prefix, dry_run=True).deleted
+            if deleted:
+                _confirm_deletion(context, deleted)
+        changes = tasks.put_beat_schedule(prefix, dry_run=dry_run)
     except DelaystoreError as error:
         raise click.ClickException(str(error).replace("\n", " ")) from None
     click.echo(json.dumps(changes.as_dict()) if as_json else _changes_text(changes, dry_run=dry_run))
+
+
+# These two do what `can_ask` and `confirm` of the command line do, whose library (typer) Celery does not install.
+def _can_ask() -> bool:
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def _confirm_deletion(context: click.Context, names: Sequence[str]) -> None:
+    """Ask on the terminal. If the answer is no, or the input ends, end the command with exit code 1."""
+    code = 1
+    try:
+        question = f"Delete {counted(len(names), 'schedule')}, with all waiting runs: {named(names)}?"
+        if click.confirm(question, err=True):
+            return
+    except click.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            code = INTERRUPTED
+    click.echo("nothing is changed", err=True)
+    context.exit(code)
 
 
 def _changes_text(changes: "ScheduleChanges", *, dry_run: bool) -> str:
