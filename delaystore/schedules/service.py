@@ -162,7 +162,7 @@ class Schedules:
         Args:
             schedule: The schedule.
             version: Change it only if it has this version, 0: if there is none of its name. None: in any case.
-            dry_run: Change nothing; the result says what a put would do.
+            dry_run: Change nothing, and return the result of a put without it.
 
         """
         changes = self._put([schedule], None, dry_run=dry_run, version=version)
