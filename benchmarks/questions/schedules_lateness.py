@@ -11,7 +11,7 @@ from benchmarks.schedules import MINUTE, WITH, WITHOUT, Occurrences, begin_again
 
 
 def measure(arena: Arena, quick: bool) -> Measurement:
-    schedules, seconds, rounds_wanted = (1_000, 3, 1) if quick else (100_000, 70, 3)
+    schedules, seconds, rounds_wanted = (1_000, 5, 1) if quick else (100_000, 70, 3)
     rounds = Rounds()
     with (
         Occurrences(arena.rabbitmq.url) as occurrences,
