@@ -15,9 +15,9 @@ from typing import Any, Final
 import pika
 
 from benchmarks.bench import DUE
+from delaystore.schedules.definition import NOMINAL_TIME
 
 OCCURRENCES: Final = "occurrences"
-NOMINAL_TIME: Final = "delaystore.nominal-time"
 STARTING: Final = 2.0
 """Seconds after the first occurrence: those that were due before have waited for the dispatcher to start."""
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from delaystore.errors import InvalidScheduleError, UnknownScheduleError
 from delaystore.message import DelayedMessage, unmarked
 from delaystore.schedules.definition import BACKFILLED, Schedule, check_name
-from delaystore.schedules.making import made_lately, occurrences, store_new
+from delaystore.schedules.making import advance, made_lately, occurrences, store_new
 from delaystore.schedules.rules import zone_fingerprint
 from delaystore.stores.documents import plain
 from delaystore.stores.records import Change, ChangeAction
@@ -180,9 +180,7 @@ class Editing:
         done = {each.name: each for each in known}
         late = [each for each in known if each.look_at and each.next_due and each.next_due <= self.now]
         while late:
-            advanced, messages = occurrences(self.rows, late, self.now)
-            self.rows.advance(advanced)
-            store_new(self.rows, messages)
+            advanced, _ = advance(self.rows, late, self.now)
             done |= {each.name: each for each in advanced}
             late = late[len(advanced) :]
         return done

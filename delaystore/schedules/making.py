@@ -55,10 +55,17 @@ def make_due(rows: ScheduleRows, limit: int = AT_ONCE) -> Made:
     """Make the occurrences of schedules that a dispatcher is to look at now, in the transaction of `rows`."""
     now = rows.transaction.now()
     taken = rows.take_due(now, limit)
+    advanced, new = advance(rows, taken, now)
+    return Made(len(advanced), min((each.due_time for each in new), default=None))
+
+
+def advance(
+    rows: ScheduleRows, taken: Sequence[StoredSchedule], now: datetime
+) -> tuple[Sequence[StoredSchedule], Sequence[DelayedMessage]]:
+    """Store the occurrences that locked rows make at `now`, and write these rows; returns both, as `occurrences`."""
     advanced, messages = occurrences(rows, taken, now)
     rows.advance(advanced)
-    new = store_new(rows, messages)
-    return Made(len(advanced), min((each.due_time for each in new), default=None))
+    return advanced, store_new(rows, messages)
 
 
 def store_new(rows: ScheduleRows, messages: Sequence[DelayedMessage]) -> Sequence[DelayedMessage]:

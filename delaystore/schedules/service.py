@@ -345,12 +345,12 @@ class Schedules:
                     f"the schedule {name!r} has more than {counted(MOST_BACKFILLED, 'occurrence')} in that time; "
                     "backfill a shorter time first"
                 )
-            following = [*times[1:], *(schedule.after(last) for last in times[-1:])]
+            following = [*times[1:], schedule.after(until)]
             made = store_new(
                 rows,
                 [
                     schedule.message(nominal, later, due_time=edit.now, backfilled=True)
-                    for nominal, later in zip(times, following, strict=True)
+                    for nominal, later in zip(times, following, strict=False)
                 ],
             )
             span = f" from {time_text(since)} to {time_text(until)}: {counted(len(made), 'occurrence')}"

@@ -171,8 +171,8 @@ class ScheduleQueries(OperatorQueries, ScheduleRows):
         self._update([{"name": each.name, "paused": int(each.paused), "look_at": each.look_at} for each in unread])
 
     def _update(self, values: Sequence[Mapping[str, Any]]) -> None:
-        self._write()
         if values:
+            self._write()
             columns: dict[str, Any] = {name: bindparam(name) for name in values[0] if name != "name"}
             change = update(self._rows).where(self._rows.c.name == bindparam(_NAME)).values(columns)
             self._execute(change, [{**each, _NAME: each["name"]} for each in values])
